@@ -1,0 +1,53 @@
+"""Python client of CRDT Board: the same `Board` as in process, with its writer behind a websocket."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from crdt_board.board import Board, BoardSession
+from crdt_board.errors import BadRequest
+from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
+from crdt_board.replica import Replica
+from crdt_board.schema import BoardModel
+from crdt_board_client.link import RemoteLink
+
+__all__ = ["connect"]
+
+M = TypeVar("M", bound=BoardModel)
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    url: str, board_id: str, model: type[M], *, agent: str, timeout: float = 5.0
+) -> AsyncIterator[Board[M]]:
+    """Connect to a board on a server, or make it there if there is none.
+
+    ``url`` is that of the server, like ``ws://127.0.0.1:8765``. The block is entered when this replica holds what the
+    board holds. When the connection goes it is made again in the background, with growing pauses; edits go on
+    meanwhile and are sent then. On leaving the block everything is durable, or the reason why not is raised.
+
+    Raises:
+        BadRequest: ``url``, ``board_id`` or ``agent`` is not one.
+        ConnectionFailed: no CRDT Board server answered at ``url`` within ``timeout`` seconds.
+        SchemaMismatch: the board has another model.
+    """
+    check_board_id(board_id)
+    check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
+    link = RemoteLink(_checked_url(url), board_id, agent, Replica(model.board_layout()))
+    session = BoardSession(link.replica, link)
+    await link.start(session, timeout)
+    board = Board(session, model, agent)
+    try:
+        yield board
+    finally:
+        await board.close()
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not parts.hostname or parts.query or parts.fragment:
+        raise BadRequest(f"{url!r} is not the address of a server: use ws://host:port or wss://host:port")
+    return url.rstrip("/")

@@ -1,0 +1,69 @@
+"""CRDT Board: a durable, typed board that teams of AI agents, and people, edit at the same time.
+
+Declare a `BoardModel`, open it with `open_board` in this process, or with ``crdt_board_client.connect`` on a server.
+"""
+
+from __future__ import annotations
+
+from crdt_board.board import AgentPresence, Board
+from crdt_board.checkpoints import Checkpoint, Pointer, parse_pointer
+from crdt_board.errors import (
+    BadRequest,
+    BoardClosed,
+    BoardCorrupt,
+    BoardError,
+    BoardReplaced,
+    Conflict,
+    ConnectionFailed,
+    IdempotencyMismatch,
+    InvalidBoardId,
+    InvalidValue,
+    LimitExceeded,
+    MalformedUpdate,
+    ModelError,
+    NotFound,
+    ProtocolError,
+    SchemaMismatch,
+    StoreUnavailable,
+    Unavailable,
+    VersionConflict,
+)
+from crdt_board.host import BoardHost
+from crdt_board.local import open_board
+from crdt_board.replica import Change
+from crdt_board.schema import BoardModel, Counter, Text
+from crdt_board.version import __version__
+
+__all__ = [
+    "AgentPresence",
+    "BadRequest",
+    "Board",
+    "BoardClosed",
+    "BoardCorrupt",
+    "BoardError",
+    "BoardHost",
+    "BoardModel",
+    "BoardReplaced",
+    "Change",
+    "Checkpoint",
+    "Conflict",
+    "ConnectionFailed",
+    "Counter",
+    "IdempotencyMismatch",
+    "InvalidBoardId",
+    "InvalidValue",
+    "LimitExceeded",
+    "MalformedUpdate",
+    "ModelError",
+    "NotFound",
+    "Pointer",
+    "ProtocolError",
+    "SchemaMismatch",
+    "StoreUnavailable",
+    "Text",
+    "Unavailable",
+    "VersionConflict",
+    "__version__",
+    "open_board",
+    "parse_pointer",
+]

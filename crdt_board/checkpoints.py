@@ -1,0 +1,181 @@
+"""Checkpoints: immutable named points of the journal, how they are chained, pointed at and asked for.
+
+Pure: no I/O and no document. A checkpoint stores no state; state is the newest snapshot at or before its ``seq``
+plus the entries up to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from crdt_board.canonical import canonical_json
+from crdt_board.errors import BadRequest
+from crdt_board.limits import check_board_id
+
+GENESIS_HASH = "0" * 64
+"""What version 1 has as its parent hash."""
+
+_POINTER = re.compile(r"board:(?P<board>.+)@(?P<version>[1-9][0-9]{0,15})#(?P<hash>[0-9a-f]{16,64})")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Checkpoint(_Frozen):
+    """One accepted commit.
+
+    ``version`` counts from 1 without gaps; ``seq`` is the journal entry that made it. ``hash`` covers every other
+    attribute, ``parent_hash`` is the hash of the version before. ``checksum`` is over the whole state.
+    ``output``, ``confidence``, ``trace`` and ``handoff`` are what the next agent needs and are kept as given.
+    """
+
+    board_id: str
+    epoch: str
+    version: int
+    seq: int
+    parent_hash: str
+    hash: str
+    checksum: str
+    agent: str
+    step: str
+    schema_version: int
+    time_ms: int
+    fields: tuple[str, ...] = ()
+    """Names of the fields that differ from the version before, in alphabetical order."""
+    tags: tuple[str, ...] = ()
+    output: JsonValue = None
+    confidence: float | None = None
+    trace: str | None = None
+    handoff: JsonValue = None
+
+    @property
+    def pointer(self) -> str:
+        """``board:<id>@<version>#<first 16 hex digits of the hash>``: hand this over, not the state."""
+        return f"board:{self.board_id}@{self.version}#{self.hash[:16]}"
+
+
+def checkpoint_hash(content: Mapping[str, Any]) -> str:
+    """sha256 over the canonical JSON of a checkpoint without its ``hash``."""
+    return hashlib.sha256(canonical_json({k: v for k, v in content.items() if k != "hash"})).hexdigest()
+
+
+def make_checkpoint(**content: Any) -> Checkpoint:
+    """A checkpoint with its hash filled in; ``content`` is every other attribute."""
+    draft = Checkpoint(hash="", **content)
+    return draft.model_copy(update={"hash": checkpoint_hash(draft.model_dump(mode="json"))})
+
+
+def is_intact(checkpoint: Checkpoint) -> bool:
+    """True when the stored hash is the hash of the content."""
+    return checkpoint.hash == checkpoint_hash(checkpoint.model_dump(mode="json"))
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> str:
+    """The JSON that is kept in the journal entry of the commit."""
+    return json.dumps(checkpoint.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+
+def decode_checkpoint(text: str) -> Checkpoint:
+    """The inverse of `encode_checkpoint`."""
+    return Checkpoint.model_validate_json(text)
+
+
+class Pointer(_Frozen):
+    """A parsed pointer; ``hash`` is a prefix of at least 16 hex digits."""
+
+    board_id: str
+    version: int
+    hash: str
+
+
+def parse_pointer(text: str) -> Pointer:
+    """Parse what `Checkpoint.pointer` makes.
+
+    Raises:
+        BadRequest: it is not a pointer; the caller's fault.
+    """
+    match = _POINTER.fullmatch(text)
+    if match is None:
+        raise BadRequest(f"{text[:120]!r} is not a pointer like board:<id>@<version>#<hash>")
+    return Pointer(board_id=check_board_id(match["board"]), version=int(match["version"]), hash=match["hash"])
+
+
+class SetValue(_Frozen):
+    """Set a scalar field, or with ``key`` one key of a dict field. ``value`` is in wire form."""
+
+    op: Literal["set"] = "set"
+    field: str
+    key: str | None = None
+    value: JsonValue
+
+
+class DropKey(_Frozen):
+    """Remove one key of a dict field, or one element (its canonical JSON as ``key``) of a set field."""
+
+    op: Literal["drop"] = "drop"
+    field: str
+    key: str
+
+
+class AddElement(_Frozen):
+    """Add one element to a set field."""
+
+    op: Literal["add"] = "add"
+    field: str
+    value: JsonValue
+
+
+class Increment(_Frozen):
+    """Add ``amount`` to a counter field."""
+
+    op: Literal["increment"] = "increment"
+    field: str
+    amount: int
+
+
+class SpliceRange(_Frozen):
+    """Replace a stretch of a text or list field.
+
+    ``start`` and ``stop`` are Yjs relative positions in base64: they follow their neighbours when other edits
+    come in between. ``start`` None is the beginning; ``stop`` None means that nothing is removed.
+    """
+
+    op: Literal["splice"] = "splice"
+    field: str
+    start: str | None = None
+    stop: str | None = None
+    text: str = ""
+    items: tuple[JsonValue, ...] = ()
+
+
+PatchOp = Annotated[SetValue | DropKey | AddElement | Increment | SpliceRange, Field(discriminator="op")]
+
+
+class CommitRequest(_Frozen):
+    """What a replica asks the writer of a board for; see `crdt_board.board.Board.commit`.
+
+    ``fingerprint`` is a hash over the step, the patch as the caller gave it and the metadata, but not over the
+    preconditions: a repeat with the same ``idempotency_key`` is the same request when these agree.
+    """
+
+    step: str
+    agent: str
+    fingerprint: str
+    patch: tuple[PatchOp, ...] = ()
+    expected_version: int | None = None
+    reads: tuple[str, ...] | None = None
+    base_seq: int | None = None
+    """With ``reads``: the journal position at which they were read; that of ``expected_version`` when None."""
+    idempotency_key: str | None = None
+    tags: tuple[str, ...] = ()
+    output: JsonValue = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    trace: str | None = None
+    handoff: JsonValue = None

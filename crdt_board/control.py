@@ -1,0 +1,220 @@
+"""The JSON control messages of the subprotocol ``crdt-board.v1``, one text frame each, as pydantic models.
+
+Two unions, told apart by ``type``: what clients send and what servers send. `published_schema` is their JSON Schema
+for other languages.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.errors import BoardError, LimitExceeded, ProtocolError, from_details
+from crdt_board.layout import Layout
+from crdt_board.limits import Limits
+
+Number = Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
+"""A count or number that every JSON reader carries exactly."""
+
+_Message = TypeVar("_Message")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ClientHello(_Frozen):
+    """The first message of a client. ``epoch`` is the board's as the replica knows it, None when it knows none."""
+
+    type: Literal["hello"] = "hello"
+    agent: Annotated[str, Field(min_length=1)]
+    client_id: Number
+    epoch: str | None = None
+    layout: Layout | None = None
+
+
+class Commit(_Frozen):
+    op: Literal["commit"] = "commit"
+    request: CommitRequest
+
+
+class ListCheckpoints(_Frozen):
+    """Up to ``limit`` checkpoints with a version below ``before``, newest first; all of them when it is None."""
+
+    op: Literal["checkpoints"] = "checkpoints"
+    before: Number | None = None
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 100
+
+
+class StateAt(_Frozen):
+    """The state of a version, in wire form."""
+
+    op: Literal["state_at"] = "state_at"
+    version: Number
+
+
+RequestBody = Annotated[Commit | ListCheckpoints | StateAt, Field(discriminator="op")]
+
+
+class Request(_Frozen):
+    """Answered by exactly one `Answer` or `Refused` with the same ``id``, which the client chooses."""
+
+    type: Literal["request"] = "request"
+    id: Number
+    body: RequestBody
+
+
+ClientMessage = Annotated[ClientHello | Request, Field(discriminator="type")]
+
+
+class PeerLimits(_Frozen):
+    """The server's bounds that a client must keep to; see `Limits`."""
+
+    update_bytes_max: Number
+    nesting_depth_max: Number
+    awareness_bytes_max: Number
+    control_bytes_max: Number
+
+    @classmethod
+    def of(cls, limits: Limits) -> PeerLimits:
+        return cls(**{name: getattr(limits, name) for name in cls.model_fields})
+
+
+class ServerHello(_Frozen):
+    """The first message of a server: where the board is. ``checkpoint`` is the newest one, None when version is 0."""
+
+    type: Literal["hello"] = "hello"
+    board: str
+    epoch: str
+    seq: Number
+    version: Number
+    checkpoint: Checkpoint | None = None
+    schema_version: Number
+    limits: PeerLimits
+
+
+class Ack(_Frozen):
+    """All updates up to number ``n`` of this connection are durable, the last of them in entry ``seq``."""
+
+    type: Literal["ack"] = "ack"
+    n: Number
+    seq: Number
+
+
+class CheckpointMade(_Frozen):
+    """Somebody committed; sent after the entry of the commit."""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    checkpoint: Checkpoint
+
+
+class Answer(_Frozen):
+    """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at``."""
+
+    type: Literal["answer"] = "answer"
+    id: Number
+    result: JsonValue
+
+
+class ErrorDetails(_Frozen):
+    """What `BoardError.details` returns."""
+
+    code: str
+    message: str
+    data: dict[str, JsonValue] = {}
+
+
+class Refused(_Frozen):
+    """A request failed, or without ``id`` something else that the client sent was refused."""
+
+    type: Literal["refused"] = "refused"
+    id: Number | None = None
+    error: ErrorDetails
+
+
+class Resync(_Frozen):
+    """Send every update after number ``n`` of this connection again."""
+
+    type: Literal["resync"] = "resync"
+    n: Number
+
+
+ServerMessage = Annotated[
+    ServerHello | Ack | CheckpointMade | Answer | Refused | Resync,
+    Field(discriminator="type"),
+]
+
+_CLIENT: TypeAdapter[ClientHello | Request] = TypeAdapter(ClientMessage)
+_SERVER: TypeAdapter[ServerHello | Ack | CheckpointMade | Answer | Refused | Resync] = TypeAdapter(ServerMessage)
+
+
+def encode(message: BaseModel) -> str:
+    """The text frame of a message."""
+    return message.model_dump_json()
+
+
+def decode_client_message(text: str, limits: Limits) -> ClientHello | Request:
+    """The message that a client sent.
+
+    Raises:
+        LimitExceeded: more than ``control_bytes_max`` bytes.
+        ProtocolError: not such a message; ``path`` in its data names the first place that is wrong.
+    """
+    return _decode(_CLIENT, text, limits)
+
+
+def decode_server_message(text: str, limits: Limits) -> ServerHello | Ack | CheckpointMade | Answer | Refused | Resync:
+    """The message that a server sent; errors as in `decode_client_message`."""
+    return _decode(_SERVER, text, limits)
+
+
+def refusal(error: BoardError, request_id: int | None = None) -> Refused:
+    """The message that carries ``error``; what of its data is no JSON travels as text."""
+    text = json.dumps(error.details(), ensure_ascii=False, default=str)
+    details = ErrorDetails.model_validate_json(text.encode(errors="replace"))
+    return Refused(id=request_id, error=details)
+
+
+def error_of(refused: Refused) -> BoardError:
+    """The error that a refusal carries, as the exception that the server raised."""
+    return from_details(refused.error.model_dump())
+
+
+def published_schema() -> dict[str, Any]:
+    """The JSON Schema of everything that clients send, under ``client``, and servers send, under ``server``."""
+    return {"client": _CLIENT.json_schema(), "server": _SERVER.json_schema()}
+
+
+def _decode(adapter: TypeAdapter[_Message], text: str, limits: Limits) -> _Message:
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise ProtocolError("a control message holds lone surrogates", path="") from None
+    if len(data) > limits.control_bytes_max:
+        raise LimitExceeded(
+            f"a control message of {len(data)} bytes is larger than {limits.control_bytes_max}",
+            limit="control_bytes_max",
+            value=len(data),
+            maximum=limits.control_bytes_max,
+        )
+    _refuse_non_json_numbers(data)
+    try:
+        return adapter.validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        path = ".".join(str(part) for part in first["loc"])
+        where = f" at {path}" if path else ""
+        raise ProtocolError(f"a control message is wrong{where}: {first['msg']}", path=path) from None
+
+
+def _refuse_non_json_numbers(data: bytes) -> None:
+    """Refuse ``NaN`` and ``Infinity``, which pydantic reads although JSON does not have them."""
+    if b"NaN" in data or b"Infinity" in data:
+        try:
+            from_json(data, allow_inf_nan=False)
+        except ValueError as error:
+            raise ProtocolError(f"a control message is not JSON: {error}", path="") from None

@@ -1,0 +1,304 @@
+"""The typed layout of a board over one pycrdt Doc: applying updates safely, reading roots, knowing what changed.
+
+A `Document` knows nothing of models, agents, journals or networks. Replicas and the engine each own one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeVar, cast
+
+import pycrdt
+from pydantic import JsonValue
+
+from crdt_board.canonical import canonical_json
+from crdt_board.errors import MalformedUpdate
+from crdt_board.layout import STATE_ROOT, FieldKind, Layout
+from crdt_board.text_index import TextIndex
+from crdt_board.updates import EMPTY_UPDATE
+
+_Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
+
+
+class _DeepEvent(Protocol):
+    """What pycrdt hands to a deep observer; ``keys`` exists on events of maps only."""
+
+    @property
+    def path(self) -> list[str | int]: ...
+
+
+class DocumentBroken(Exception):
+    """yrs panicked while it held the document: its content is no longer to be trusted and must be rebuilt."""
+
+
+def escape_path(part: str) -> str:
+    """One part of a touched path, with ``~`` and ``/`` escaped as in JSON Pointer (RFC 6901)."""
+    return part.replace("~", "~0").replace("/", "~1") if "~" in part or "/" in part else part
+
+
+def field_of(path: str) -> str:
+    """The name of the field that a touched path lies in."""
+    return path.partition("/")[0]
+
+
+class Document:
+    """One board's content.
+
+    Invariants:
+        1. Every field of ``layout`` has its root, created before anything is read or written.
+        2. A path is in the touched set from the end of the transaction that changed it until `take_touched`.
+        3. A cached field hash or text index is never older than the last change of its field.
+    """
+
+    def __init__(self, layout: Layout | None = None, *, client_id: int | None = None) -> None:
+        self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=client_id)
+        self.layout = Layout(title="", fields=())
+        self._roots: dict[str, pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]] = {}
+        self._touched: set[str] = set()
+        self._hashes: dict[str, str | None] = {}
+        self._text_indexes: dict[str, TextIndex] = {}
+        self._local = False
+        self._observe(STATE_ROOT, pycrdt.Map, self._on_state)
+        if layout is not None:
+            self.declare(layout)
+
+    @property
+    def client_id(self) -> int:
+        return self.doc.client_id
+
+    @property
+    def kinds(self) -> dict[str, FieldKind]:
+        return self.layout.kinds
+
+    def declare(self, layout: Layout) -> None:
+        """Make the roots of ``layout``; fields that exist already keep theirs."""
+        for field in layout.fields:
+            if field.kind == "scalar" or field.name in self._roots:
+                continue
+            if field.kind == "text":
+                self._observe(field.name, pycrdt.Text, self._on_whole(field.name))
+            elif field.kind == "list":
+                self._observe(field.name, pycrdt.Array, self._on_whole(field.name))
+            elif field.kind == "counter":
+                self._observe(field.name, pycrdt.Map, self._on_whole(field.name))
+            else:
+                self._observe(field.name, pycrdt.Map, self._on_keys(field.name))
+        self.layout = layout
+        self._hashes.clear()
+
+    @property
+    def state_map(self) -> pycrdt.Map[Any]:
+        return cast("pycrdt.Map[Any]", self._roots[STATE_ROOT])
+
+    def text(self, field: str) -> pycrdt.Text:
+        return cast(pycrdt.Text, self._roots[field])
+
+    def array(self, field: str) -> pycrdt.Array[Any]:
+        return cast("pycrdt.Array[Any]", self._roots[field])
+
+    def map(self, field: str) -> pycrdt.Map[Any]:
+        return cast("pycrdt.Map[Any]", self._roots[field])
+
+    def roots(self) -> list[pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]]:
+        return list(self._roots.values())
+
+    def text_index(self, field: str) -> TextIndex:
+        """Code point offsets of a text; valid until somebody else's change reaches that text."""
+        index = self._text_indexes.get(field)
+        if index is None:
+            index = self._text_indexes[field] = TextIndex(str(self.text(field)))
+        return index
+
+    def drop_text_indexes(self) -> None:
+        """Forget cached offsets, after a change that did not go through them."""
+        self._text_indexes.clear()
+
+    @contextmanager
+    def local_transaction(self) -> Iterator[None]:
+        """Group local edits, which keep the text indexes themselves, into one transaction."""
+        self._local = True
+        try:
+            with guarded(), self.doc.transaction():
+                yield
+        finally:
+            self._local = False
+
+    def apply(self, updates: Iterable[bytes]) -> list[MalformedUpdate | None]:
+        """Apply updates in one transaction; answer for each whether it was malformed (then it changed nothing).
+
+        An update that waits for others which it builds on is kept by yrs and counts as applied.
+
+        Raises:
+            DocumentBroken: yrs panicked; this document must not be used any more.
+        """
+        with guarded(), self.doc.transaction():
+            return [self._apply_one(update) for update in updates]
+
+    def apply_or_raise(self, updates: Iterable[bytes]) -> None:
+        """Apply updates that must be well-formed, as those from the journal are.
+
+        Raises:
+            MalformedUpdate: one is not; those before it are applied.
+            DocumentBroken: yrs panicked; this document must not be used any more.
+        """
+        for problem in self.apply(updates):
+            if problem is not None:
+                raise problem
+
+    def capture(self, change: Callable[[], None]) -> bytes:
+        """Run ``change`` in one transaction and return the update that it made (``EMPTY_UPDATE`` when none).
+
+        The observer is there only meanwhile: it copies the state vector in every transaction, which costs
+        milliseconds on a document that many clients have written.
+        """
+        captured: list[bytes] = []
+        subscription = self.doc.observe(lambda event: captured.append(event.update))
+        try:
+            with guarded(), self.doc.transaction():
+                change()
+        finally:
+            self.doc.unobserve(subscription)
+        return captured[0] if captured else EMPTY_UPDATE
+
+    def news_in(self, update: bytes) -> bytes:
+        """Apply ``update`` and return only what was new in it (``EMPTY_UPDATE`` when nothing was).
+
+        Raises:
+            MalformedUpdate: it is not an update; nothing changed.
+            DocumentBroken: yrs panicked; this document must not be used any more.
+        """
+        problems: list[MalformedUpdate | None] = []
+        news = self.capture(lambda: problems.append(self._apply_one(update)))
+        if problems[0] is not None:
+            raise problems[0]
+        return news
+
+    def state_vector(self) -> bytes:
+        return self.doc.get_state()
+
+    def encode(self, since: bytes | None = None) -> bytes:
+        """Everything that is not in the state vector ``since``, as one update.
+
+        Raises:
+            MalformedUpdate: ``since`` is not a state vector.
+        """
+        try:
+            with guarded():
+                return self.doc.get_update(since)
+        except ValueError as error:
+            raise MalformedUpdate(f"not a state vector: {error}") from error
+
+    def take_touched(self) -> tuple[str, ...]:
+        """The paths that were touched since the last call, in alphabetical order."""
+        if not self._touched:
+            return ()
+        touched = tuple(sorted(self._touched))
+        self._touched.clear()
+        return touched
+
+    def wire_state(self) -> dict[str, JsonValue]:
+        """Every field that holds something, in wire form; sets are lists in the order of their canonical JSON."""
+        scalars = json.loads(str(self.state_map))
+        state: dict[str, JsonValue] = {}
+        for name, kind in self.kinds.items():
+            if kind == "scalar":
+                if name in scalars:
+                    state[name] = scalars[name]
+            else:
+                value = self._wire_container(name, kind)
+                if value or kind == "counter":
+                    state[name] = value
+        return state
+
+    def checksum(self) -> str:
+        """A hash over the hashes of the fields that hold something; costs only what changed since the last call.
+
+        Fields that were added to the layout and never written do not change it.
+        """
+        stale = [name for name in self.kinds if name not in self._hashes]
+        if stale:
+            scalars = json.loads(str(self.state_map)) if any(self.kinds[name] == "scalar" for name in stale) else {}
+            for name in stale:
+                self._hashes[name] = self._field_hash(name, scalars)
+        present = {name: digest for name, digest in self._hashes.items() if digest is not None}
+        return hashlib.sha256(canonical_json(present)).hexdigest()
+
+    def _field_hash(self, name: str, scalars: dict[str, JsonValue]) -> str | None:
+        kind = self.kinds[name]
+        if kind == "scalar":
+            if name not in scalars:
+                return None
+            value = scalars[name]
+        else:
+            value = self._wire_container(name, kind)
+            if not value:
+                return None
+        return hashlib.sha256(canonical_json(value)).hexdigest()
+
+    def _wire_container(self, name: str, kind: FieldKind) -> JsonValue:
+        if kind == "text":
+            return str(self.text(name))
+        if kind == "list":
+            return cast(JsonValue, json.loads(str(self.array(name))))
+        content = json.loads(str(self.map(name)))
+        if kind == "set":
+            return [content[key] for key in sorted(content)]
+        if kind == "counter":
+            return sum(cell for cell in content.values() if isinstance(cell, int))
+        return cast(JsonValue, content)
+
+    def _observe(self, name: str, kind: type[_Root], callback: Callable[[Sequence[_DeepEvent]], None]) -> None:
+        root = self.doc.get(name, type=kind)
+        root.observe_deep(cast(Any, callback))
+        self._roots[name] = root
+
+    def _on_state(self, events: Sequence[_DeepEvent]) -> None:
+        for event in events:
+            for key in cast(Any, event).keys if not event.path else event.path[:1]:
+                self._touched.add(escape_path(str(key)))
+                self._hashes.pop(str(key), None)
+
+    def _on_keys(self, field: str) -> Callable[[Sequence[_DeepEvent]], None]:
+        def touch(events: Sequence[_DeepEvent]) -> None:
+            self._hashes.pop(field, None)
+            for event in events:
+                for key in cast(Any, event).keys if not event.path else event.path[:1]:
+                    self._touched.add(f"{field}/{escape_path(str(key))}")
+
+        return touch
+
+    def _on_whole(self, field: str) -> Callable[[Sequence[_DeepEvent]], None]:
+        def touch(_events: Sequence[_DeepEvent]) -> None:
+            self._hashes.pop(field, None)
+            self._touched.add(field)
+            if not self._local:
+                self._text_indexes.pop(field, None)
+
+        return touch
+
+    def _apply_one(self, update: bytes) -> MalformedUpdate | None:
+        try:
+            self.doc.apply_update(update)
+        except ValueError as error:
+            return MalformedUpdate(f"not a Yjs update: {error}")
+        return None
+
+
+@contextmanager
+def _guard() -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        # pyo3 raises panics as a BaseException whose class cannot be imported; [measured] a caught one leaves the
+        # interpreter sound, but not the document.
+        if type(error).__name__ == "PanicException":
+            raise DocumentBroken(str(error)) from error
+        raise
+
+
+def guarded() -> AbstractContextManager[None]:
+    """Turn a panic of yrs inside the block into `DocumentBroken`."""
+    return _guard()

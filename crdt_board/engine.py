@@ -1,0 +1,643 @@
+"""The one writer of a board in this process: admit, apply, append, publish, snapshot (DESIGN §5).
+
+Everything that changes a board goes through its `Engine`. Its document is the fold of the journal; it knows no agents'
+replicas, sockets or models. Several engines, in one process or many, may write one board through one store: each
+append compares the head, and whoever comes second takes in what came first and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pydantic import JsonValue
+
+from crdt_board import snapshots
+from crdt_board.checkpoints import Checkpoint, CommitRequest, decode_checkpoint
+from crdt_board.clock import Clock, SystemClock
+from crdt_board.document import Document
+from crdt_board.errors import (
+    BoardClosed,
+    BoardCorrupt,
+    BoardError,
+    IdempotencyMismatch,
+    LimitExceeded,
+    NotFound,
+    StoreUnavailable,
+)
+from crdt_board.group_commit import GroupCommit
+from crdt_board.journal import Entry, unpack_updates, verify_chain
+from crdt_board.layout import Layout, check_successor
+from crdt_board.limits import DEFAULT_LIMITS, Limits, check_name
+from crdt_board.loading import LoadedBoard, entry_pages, load_board
+from crdt_board.planning import (
+    Batch,
+    CommitItem,
+    Plan,
+    Poisoned,
+    Submission,
+    conflict_of,
+    plan_commit,
+    plan_submissions,
+    seal,
+)
+from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store
+from crdt_board.updates import check_update
+
+_Answer = TypeVar("_Answer")
+
+_RETRY_SECONDS_FIRST = 0.05
+_RETRY_SECONDS_MAX = 5.0
+_CLOSING_SNAPSHOT_ENTRIES = 64
+_CLOSING_SNAPSHOT_BYTES = 32 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedEntry:
+    """A durable entry on its way to everybody but ``source``, whose own it is (None: the engine or another process)."""
+
+    entry: Entry
+    updates: Sequence[bytes]
+    source: object
+    checkpoint: Checkpoint | None
+
+
+class Listener(Protocol):
+    """Somebody who shows a board to others: a room, or a replica in this process."""
+
+    def published(self, entries: Sequence[PublishedEntry]) -> None:
+        """Take in durable entries, in order of ``seq`` and without gaps. Must not raise and must not wait."""
+        ...
+
+    def stopped(self, error: BoardError) -> None:
+        """The engine stopped for good because of ``error``; nothing more will come."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Read:
+    run: Callable[[], None]
+    refuse: Callable[[BoardError], None]
+
+
+class Engine:
+    """The writer of one board.
+
+    Invariants:
+        1. Between two batches the document and the fold hold exactly the entries up to ``seq``, all durable.
+        2. Listeners have been given exactly the entries up to ``seq`` since they were added, once each, in order.
+        3. Nothing is acknowledged, and no listener sees anything, before it is durable.
+        4. A refused commit leaves nothing in the document.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        journal: GroupCommit,
+        head: BoardHead,
+        loaded: LoadedBoard,
+        schemas: list[SchemaRecord],
+        *,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        """Use `open`."""
+        self.board_id = head.board_id
+        self.limits = limits
+        self.failure: BoardError | None = None
+        """Why the board cannot be written just now, or None."""
+        self._store = store
+        self._journal = journal
+        self._clock = clock
+        self._loaded = loaded
+        self._schemas = schemas
+        self._schema_lock = asyncio.Lock()
+        self._inbox: deque[Submission | CommitItem | _Read] = deque()
+        self._inbox_bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._wake = asyncio.Event()
+        self._foreign_news = False
+        self._closing = False
+        self._listeners: list[Listener] = []
+        self._batch = Batch()
+        self._in_flight: dict[str, Plan] = {}
+        self._snapshot_task: asyncio.Task[None] | None = None
+        self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        journal: GroupCommit,
+        board_id: str,
+        *,
+        epoch: str,
+        clock: Clock | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> Engine:
+        """Load a board, or make it under ``epoch`` when there is none.
+
+        Raises:
+            StoreUnavailable: the store did not answer; nothing was decided.
+            BoardCorrupt: the journal does not verify; nothing was written.
+        """
+        clock = clock or SystemClock()
+        head = await store.head(board_id) or await store.create(board_id, epoch=epoch, created_ms=clock.now_ms())
+        schemas = await store.schemas(board_id)
+        loaded = await load_board(store, head, _newest_layout(schemas))
+        return cls(store, journal, head, loaded, schemas, clock=clock, limits=limits)
+
+    @property
+    def epoch(self) -> str:
+        """Tells this board from an earlier one of the same name."""
+        return self._loaded.fold.epoch
+
+    @property
+    def seq(self) -> int:
+        """The newest durable entry."""
+        return self._loaded.fold.seq
+
+    @property
+    def version(self) -> int:
+        """The newest checkpoint; 0 when there is none."""
+        return self._loaded.fold.version
+
+    @property
+    def schema_version(self) -> int:
+        """The number of the newest schema; 0 when no model was ever used."""
+        return self._schemas[-1].number if self._schemas else 0
+
+    @property
+    def is_open(self) -> bool:
+        return not self._closing
+
+    def state_vector(self) -> bytes:
+        """What the document holds; durable content only when asked from inside `Listener.published` or `read`."""
+        return self._loaded.document.state_vector()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Publish to ``listener`` whatever becomes durable from now on."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def submit(self, submission: Submission) -> None:
+        """Queue updates. Each is checked for size and nesting at once; the rest happens in the writer.
+
+        Raises:
+            LimitExceeded, MalformedUpdate: an update is not acceptable; nothing of the submission was queued.
+            BoardClosed: the engine was closed.
+        """
+        self._check_open()
+        for update in submission.updates:
+            check_update(update, self.limits)
+        self._inbox_bytes += sum(map(len, submission.updates))
+        if self._inbox_bytes > self.limits.inbox_bytes_max:
+            self._has_room.clear()
+        self._put(submission)
+
+    async def has_room(self) -> None:
+        """Wait until less than ``inbox_bytes_max`` is queued; peers are not read meanwhile."""
+        await self._has_room.wait()
+
+    def commit(self, request: CommitRequest) -> asyncio.Future[Checkpoint]:
+        """Make a checkpoint of everything submitted before, with the request's patch applied.
+
+        The commit is queued when this returns. When the future is done, the checkpoint is durable and was given to
+        every listener. Cancelling the future does not take back a commit under way.
+
+        Raises:
+            VersionConflict, IdempotencyMismatch: see `crdt_board.board.Board.commit`; nothing was changed.
+            InvalidValue: the patch does not fit the board's layout; nothing was changed.
+            LimitExceeded: the metadata is too large; nothing was changed.
+            BoardClosed: the engine was closed before the commit was decided.
+        """
+        self._check_open()
+        _check_request(request, self.limits)
+        answer: asyncio.Future[Checkpoint] = asyncio.get_running_loop().create_future()
+        self._put(CommitItem(request, answer))
+        return answer
+
+    async def read(self, look: Callable[[Document], _Answer]) -> _Answer:
+        """Run ``look`` on the document at a moment when it holds durable content only.
+
+        Everything submitted before has been decided by then. ``look`` must not change the document.
+        """
+        self._check_open()
+        answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+
+        def run() -> None:
+            if answer.done():
+                return
+            try:
+                answer.set_result(look(self._loaded.document))
+            except Exception as error:  # the caller's own function: its error is the caller's answer
+                answer.set_exception(error)
+
+        def refuse(error: BoardError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        self._put(_Read(run, refuse))
+        return await answer
+
+    def refresh(self) -> None:
+        """Look soon for entries of other processes."""
+        self._foreign_news = True
+        self._wake.set()
+
+    async def join(self, layout: Layout) -> int:
+        """Let a model with this layout use the board; return the number of the schema that it uses.
+
+        Raises:
+            SchemaMismatch: the model does not fit; nothing was changed.
+            StoreUnavailable: the store did not answer.
+        """
+        async with self._schema_lock:
+            while True:
+                known = next((s.number for s in self._schemas if s.fingerprint == layout.fingerprint), None)
+                if known is not None:
+                    return known
+                if self._schemas:
+                    newest = self._schemas[-1]
+                    if not check_successor(Layout.model_validate_json(newest.document), layout, newest.number):
+                        return newest.number
+                record = SchemaRecord(
+                    number=self.schema_version + 1, fingerprint=layout.fingerprint, document=layout.model_dump_json()
+                )
+                if await self._store.add_schema(self.board_id, record):
+                    self._schemas.append(record)
+                    self._loaded.document.declare(layout)
+                    return record.number
+                await self._reload_schemas()
+
+    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
+        """A checkpoint and the board's state at it, in wire form, verified against the checkpoint's checksum.
+
+        Raises:
+            NotFound: there is no such version.
+            BoardCorrupt: stored history does not verify.
+        """
+        checkpoint = await self._store.checkpoint(self.board_id, version)
+        if checkpoint is None:
+            raise NotFound(f"board {self.board_id} has no version {version}; the newest is {self.version}")
+        record = next((s for s in self._schemas if s.number == checkpoint.schema_version), None)
+        layout = Layout.model_validate_json(record.document) if record else None
+        loaded = await load_board(self._store, await self._head(), layout, until=checkpoint.seq)
+        if loaded.document.checksum() != checkpoint.checksum:
+            raise BoardCorrupt(
+                f"board {self.board_id}: the state at version {version} does not have the checksum that was recorded",
+                board_id=self.board_id,
+                seq=checkpoint.seq,
+            )
+        return checkpoint, loaded.document.wire_state()
+
+    async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
+        """Up to ``limit`` checkpoints with ``version < before``, newest first."""
+        return await self._store.checkpoints(self.board_id, before=before, limit=limit)
+
+    async def close(self) -> None:
+        """Write what is queued, take a snapshot when it saves time later, and stop. Idempotent.
+
+        Waits for the store for as long as it fails; cancelling gives up what was never acknowledged.
+        """
+        self._closing = True
+        self._wake.set()
+        try:
+            await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            raise
+        finally:
+            self._refuse_rest(BoardClosed(f"board {self.board_id} was closed"))
+
+    # Everything below runs in the writer's task.
+
+    async def _run(self) -> None:
+        try:
+            while not (self._closing and self._is_idle()):
+                if self._is_idle():
+                    self._wake.clear()
+                    await self._wake.wait()
+                else:
+                    await self._step()
+            await self._close_with_snapshot()
+        except BoardError as error:
+            self._stop(error)
+        except Exception:  # the boundary of this task: the board stops, its neighbours go on
+            logger.exception("board %s stops after an unforeseen failure", self.board_id)
+            self._stop(BoardClosed(f"board {self.board_id} stopped after an internal failure; open it again"))
+
+    def _is_idle(self) -> bool:
+        return not self._inbox and not self._foreign_news
+
+    async def _step(self) -> None:
+        if self._foreign_news:
+            self._foreign_news = False
+            await self._until_store_answers(self._catch_up)
+        while self._inbox and isinstance(read := self._inbox[0], _Read):
+            self._inbox.popleft()
+            read.run()
+        self._batch = self._take_batch()
+        if self._batch.submissions or self._batch.commit:
+            await self._until_store_answers(self._write, recover=self._recover)
+            self._batch = Batch()
+
+    def _take_batch(self) -> Batch:
+        batch = Batch()
+        updates = size = 0
+        while self._inbox and updates < self.limits.batch_updates_max and size < self.limits.batch_bytes_max:
+            item = self._inbox[0]
+            if isinstance(item, _Read):
+                break
+            self._inbox.popleft()
+            if isinstance(item, CommitItem):
+                batch.commit = item
+                break
+            batch.submissions.append(item)
+            updates += len(item.updates)
+            size += sum(map(len, item.updates))
+        self._inbox_bytes -= size
+        if self._inbox_bytes <= self.limits.inbox_bytes_max:
+            self._has_room.set()
+        return batch
+
+    async def _until_store_answers(
+        self, attempt: Callable[[], Awaitable[None]], *, recover: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Run ``attempt``; while the store fails, again after a growing pause, each time after ``recover``."""
+        pause = _RETRY_SECONDS_FIRST
+        while True:
+            try:
+                if self.failure is not None and recover is not None:
+                    await recover()
+                await attempt()
+            except StoreUnavailable as error:
+                if self.failure is None:
+                    logger.warning("board %s: the store failed, trying again: %s", self.board_id, error)
+                self.failure = error
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _RETRY_SECONDS_MAX)
+            else:
+                self.failure = None
+                return
+
+    async def _recover(self) -> None:
+        """After a failed append: rebuild the document, then learn from the journal whether the append took place."""
+        await self._reload()
+        await self._catch_up()
+
+    async def _write(self) -> None:
+        """Make the current batch durable and publish it."""
+        batch = self._batch
+        while not batch.durable:
+            commit = batch.open_commit()
+            if commit is not None:
+                await self._look_up(commit)
+            await self._append(batch, await self._plan(batch))
+        for submission in batch.submissions:
+            submission.finish(self.seq)
+
+    async def _plan(self, batch: Batch) -> list[Plan]:
+        """Apply the batch. When yrs panics, rebuild the document and find the guilty update by applying one at a time."""
+        refused: set[bytes] = set()
+        one_by_one = False
+        while True:
+            try:
+                plans = plan_submissions(self._loaded, batch, self.limits, refused=refused, one_by_one=one_by_one)
+                commit = batch.open_commit()
+                plan = plan_commit(self._loaded, commit, plans, self.limits) if commit else None
+                return [*plans, plan] if plan else plans
+            except Poisoned as poisoned:
+                logger.warning("board %s: the CRDT engine panicked on an update; it is refused", self.board_id)
+                if one_by_one:
+                    refused.update(poisoned.updates)
+                one_by_one = True
+                await self._reload()
+
+    async def _append(self, batch: Batch, plans: list[Plan]) -> None:
+        """Append the plans. Leaves ``batch.durable`` False when they must be made anew, because a commit was refused."""
+        while plans:
+            entries = seal(
+                self._loaded,
+                plans,
+                board_id=self.board_id,
+                schema_version=self.schema_version,
+                now_ms=self._clock.now_ms(),
+            )
+            self._in_flight = {entry.hash: plan for entry, plan in zip(entries, plans, strict=True)}
+            result = await self._journal.append(_append_request(entries, plans, expected_seq=self.seq))
+            if isinstance(result, Appended):
+                self._take_in(entries)
+                self._snapshot_when_due()
+                break
+            self._in_flight.clear()
+            await self._catch_up()
+            if not await self._still_allowed(plans):
+                return
+        batch.durable = True
+
+    async def _still_allowed(self, plans: list[Plan]) -> bool:
+        """After others' entries came in between: drop a commit that they refuse.
+
+        Returns False when its patch was in the document, which has been rebuilt without it (invariant 4).
+        """
+        commit = plans[-1].commit
+        if commit is None:
+            return True
+        await self._look_up(commit)
+        refusal = conflict_of(self._loaded.fold, commit, plans[:-1])
+        if refusal is not None:
+            commit.refuse(refusal)
+        if not commit.answer.done():
+            plans[-1].checksum = self._loaded.document.checksum()
+            return True
+        if plans.pop().updates:
+            await self._reload()
+            return False
+        return True
+
+    async def _look_up(self, commit: CommitItem) -> None:
+        """Ask the store where the commit's preconditions start, and answer it if its idempotency key was used."""
+        request = commit.request
+        commit.base_seq = await self._base_seq(request)
+        if request.idempotency_key is None:
+            return
+        record = (await self._store.keys(self.board_id, [request.idempotency_key])).get(request.idempotency_key)
+        if record is None:
+            return
+        if record.fingerprint != request.fingerprint:
+            commit.refuse(
+                IdempotencyMismatch(
+                    f"idempotency key {record.key!r} was used for another request, recorded as version {record.version}",
+                    key=record.key,
+                    version=record.version,
+                )
+            )
+            return
+        checkpoint = await self._store.checkpoint(self.board_id, record.version)
+        if checkpoint is None:
+            commit.refuse(NotFound(f"version {record.version} of board {self.board_id} is gone"))
+        else:
+            commit.finish(checkpoint)
+
+    async def _base_seq(self, request: CommitRequest) -> int:
+        if request.reads is not None and request.base_seq is not None:
+            return request.base_seq
+        if not request.expected_version:
+            return 0
+        if request.expected_version == self.version:
+            return self._loaded.fold.version_seq
+        checkpoint = await self._store.checkpoint(self.board_id, request.expected_version)
+        return checkpoint.seq if checkpoint else self.seq
+
+    def _take_in(self, entries: Sequence[Entry]) -> None:
+        """Advance the fold by durable entries whose updates are in the document, show them, then answer commits."""
+        published: list[PublishedEntry] = []
+        for entry in entries:
+            self._loaded.fold.advance(entry)
+            self._loaded.entries_since_snapshot += 1
+            self._loaded.bytes_since_snapshot += len(entry.payload)
+            plan = self._in_flight.get(entry.hash)
+            published.append(
+                PublishedEntry(
+                    entry,
+                    plan.updates if plan else unpack_updates(entry.payload),
+                    plan.source if plan else None,
+                    decode_checkpoint(entry.checkpoint) if entry.checkpoint else None,
+                )
+            )
+        for listener in self._listeners:
+            listener.published(published)
+        for shown in published:
+            plan = self._in_flight.pop(shown.entry.hash, None)
+            if plan is not None:
+                self._batch.durable = True
+            if plan is not None and plan.commit and shown.checkpoint:
+                plan.commit.finish(shown.checkpoint)
+
+    async def _catch_up(self) -> None:
+        """Take in what the journal has after ``seq``: others' entries, or our own of an append that seemed to fail."""
+        head = await self._head()
+        async for page in entry_pages(self._store, self.board_id, after=self.seq, until=head.seq):
+            verify_chain(self._loaded.fold.hash, self.seq, page)
+            for entry in page:
+                self._loaded.document.apply_or_raise(unpack_updates(entry.payload))
+            self._loaded.document.take_touched()
+            self._take_in(page)
+        self._in_flight.clear()
+        await self._reload_schemas()
+
+    async def _reload(self) -> None:
+        """Rebuild the document as it was after ``seq`` (invariant 1); the fold stays (invariant 2)."""
+        fold = self._loaded.fold
+        head = await self._head()
+        self._loaded = await load_board(self._store, head, _newest_layout(self._schemas), until=fold.seq)
+        self._loaded.fold = fold
+
+    async def _reload_schemas(self) -> None:
+        schemas = await self._store.schemas(self.board_id)
+        newest = _newest_layout(schemas)
+        if newest is not None and len(schemas) > len(self._schemas):
+            self._schemas = schemas
+            self._loaded.document.declare(newest)
+
+    async def _head(self) -> BoardHead:
+        head = await self._store.head(self.board_id)
+        if head is None or head.epoch != self.epoch:
+            raise BoardCorrupt(f"board {self.board_id} is gone from the store", board_id=self.board_id, seq=None)
+        return head
+
+    def _snapshot_when_due(self) -> None:
+        loaded, limits = self._loaded, self.limits
+        if (
+            loaded.entries_since_snapshot >= limits.snapshot_every_entries
+            or loaded.bytes_since_snapshot >= limits.snapshot_every_bytes
+        ) and (self._snapshot_task is None or self._snapshot_task.done()):
+            self._snapshot_task = asyncio.create_task(
+                snapshots.save(self._store, self.board_id, snapshots.capture(loaded), keep=limits.snapshots_kept),
+                name=f"snapshot-{self.board_id}",
+            )
+
+    async def _close_with_snapshot(self) -> None:
+        if self._snapshot_task is not None:
+            await self._snapshot_task
+        loaded = self._loaded
+        if (
+            loaded.entries_since_snapshot >= _CLOSING_SNAPSHOT_ENTRIES
+            or loaded.bytes_since_snapshot >= _CLOSING_SNAPSHOT_BYTES
+        ):
+            await snapshots.save(self._store, self.board_id, snapshots.capture(loaded), keep=self.limits.snapshots_kept)
+
+    def _put(self, item: Submission | CommitItem | _Read) -> None:
+        self._inbox.append(item)
+        self._wake.set()
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise self.failure or BoardClosed(f"board {self.board_id} was closed")
+
+    def _stop(self, error: BoardError) -> None:
+        logger.error("board %s stops: %s", self.board_id, error)
+        self._closing = True
+        self.failure = error
+        self._batch.refuse(error)
+        self._refuse_rest(error)
+        for listener in list(self._listeners):
+            listener.stopped(error)
+
+    def _refuse_rest(self, error: BoardError) -> None:
+        rest, self._inbox = list(self._inbox), deque()
+        self._has_room.set()
+        for item in rest:
+            item.refuse(error)
+
+
+def _append_request(entries: Sequence[Entry], plans: Sequence[Plan], *, expected_seq: int) -> Append:
+    checkpoints = [decode_checkpoint(entry.checkpoint) for entry in entries if entry.checkpoint]
+    request = plans[-1].commit.request if plans[-1].commit else None
+    keys: list[KeyRecord] = []
+    if request is not None and request.idempotency_key is not None:
+        version = checkpoints[-1].version
+        keys.append(KeyRecord(key=request.idempotency_key, fingerprint=request.fingerprint, version=version))
+    return Append(
+        board_id=entries[0].board_id,
+        epoch=entries[0].epoch,
+        expected_seq=expected_seq,
+        entries=entries,
+        checkpoints=checkpoints,
+        keys=keys,
+    )
+
+
+def _check_request(request: CommitRequest, limits: Limits) -> None:
+    check_name(request.step, "step", limits.step_chars_max)
+    check_name(request.agent, "agent", limits.agent_chars_max)
+    if request.idempotency_key is not None:
+        check_name(request.idempotency_key, "idempotency_key", limits.idempotency_key_chars_max)
+    size = len(request.model_dump_json(include={"output", "handoff", "trace", "tags"}))
+    if size > limits.checkpoint_metadata_bytes_max:
+        raise LimitExceeded(
+            f"output, handoff, trace and tags of a commit take {size} bytes, "
+            f"{limits.checkpoint_metadata_bytes_max} are allowed; keep large results outside and name them",
+            limit="checkpoint_metadata_bytes_max",
+            value=size,
+            maximum=limits.checkpoint_metadata_bytes_max,
+        )
+
+
+def _newest_layout(schemas: Sequence[SchemaRecord]) -> Layout | None:
+    return Layout.model_validate_json(schemas[-1].document) if schemas else None

@@ -1,0 +1,166 @@
+"""Every error that CRDT Board raises on purpose, in one tree with stable codes.
+
+    BoardError
+    ├── BadRequest            the caller's input is wrong; retrying it unchanged cannot help
+    │   ├── ModelError        a BoardModel declares something that cannot be merged
+    │   ├── InvalidValue      a value does not fit its field, or would not come back as written
+    │   ├── InvalidBoardId    a board id outside the allowed alphabet or length
+    │   ├── MalformedUpdate   bytes that are not a Yjs update, or not one this board accepts
+    │   ├── ProtocolError     a peer broke the wire protocol
+    │   └── LimitExceeded     something is larger than ``Limits`` allows
+    ├── NotFound              the board, version or key is not there
+    ├── Conflict              somebody else was first; read again, then decide
+    │   ├── VersionConflict
+    │   ├── IdempotencyMismatch
+    │   ├── SchemaMismatch
+    │   └── BoardReplaced     the board was deleted and made anew; this replica belongs to the old one
+    └── Unavailable           nothing was decided; the same call may succeed later
+        ├── StoreUnavailable  the store did not answer or refused to write
+        ├── BoardCorrupt      stored history does not verify; nothing is written until it is repaired
+        ├── ConnectionFailed  no server, or it went away and did not come back in time
+        └── BoardClosed       the board was closed by this process
+
+``code`` is part of the public interface and never changes its meaning. Data is kept in attributes, so that
+callers never parse messages; ``details()`` is the JSON form in which an error crosses the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class BoardError(Exception):
+    """Base of all errors of this package."""
+
+    code: ClassVar[str] = "board_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **data: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["data"][name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.data)
+
+    def details(self) -> dict[str, Any]:
+        """The error as JSON: ``{"code", "message", "data"}``; the inverse is `from_details`."""
+        return {"code": self.code, "message": self.message, "data": self.data}
+
+
+class BadRequest(BoardError):
+    code = "bad_request"
+
+
+class ModelError(BadRequest):
+    code = "model_error"
+
+
+class InvalidValue(BadRequest):
+    """``path`` names the field, ``reason`` says why the value was refused."""
+
+    code = "invalid_value"
+
+
+class InvalidBoardId(BadRequest):
+    code = "invalid_board_id"
+
+
+class MalformedUpdate(BadRequest):
+    code = "malformed_update"
+
+
+class ProtocolError(BadRequest):
+    code = "protocol_error"
+
+
+class LimitExceeded(BadRequest):
+    """``limit`` is the name in `Limits`, ``value`` what was asked for, ``maximum`` what is allowed."""
+
+    code = "limit_exceeded"
+
+
+class NotFound(BoardError):
+    code = "not_found"
+
+
+class Conflict(BoardError):
+    code = "conflict"
+
+
+class VersionConflict(Conflict):
+    """Another commit came in between.
+
+    ``current_version`` and ``author`` describe the newest checkpoint, ``changed`` the fields that differ from
+    the version that was expected, in alphabetical order.
+    """
+
+    code = "version_conflict"
+
+
+class IdempotencyMismatch(Conflict):
+    """``key`` was used before for a different request, recorded as ``version``."""
+
+    code = "idempotency_mismatch"
+
+
+class SchemaMismatch(Conflict):
+    """``fields`` lists what differs, one sentence each; ``board_schema`` is the number stored with the board."""
+
+    code = "schema_mismatch"
+
+
+class BoardReplaced(Conflict):
+    code = "board_replaced"
+
+
+class Unavailable(BoardError):
+    code = "unavailable"
+    retryable = True
+
+
+class StoreUnavailable(Unavailable):
+    code = "store_unavailable"
+
+
+class BoardCorrupt(Unavailable):
+    """``seq`` is the first journal entry that does not verify, or None when none could be read."""
+
+    code = "board_corrupt"
+    retryable = False
+
+
+class ConnectionFailed(Unavailable):
+    code = "connection_failed"
+
+
+class BoardClosed(Unavailable):
+    code = "board_closed"
+    retryable = False
+
+
+def error_types() -> dict[str, type[BoardError]]:
+    """Every class of the tree by its code."""
+    found: dict[str, type[BoardError]] = {}
+    waiting: list[type[BoardError]] = [BoardError]
+    while waiting:
+        kind = waiting.pop()
+        found[kind.code] = kind
+        waiting.extend(kind.__subclasses__())
+    return found
+
+
+def from_details(details: dict[str, Any]) -> BoardError:
+    """Rebuild an error from `BoardError.details`; an unknown code becomes a plain `BoardError`."""
+    kind = error_types().get(str(details.get("code")), BoardError)
+    return kind(str(details.get("message", "unknown error")), **dict(details.get("data") or {}))
+
+
+def _rebuild(kind: type[BoardError], message: str, data: dict[str, Any]) -> BoardError:
+    return kind(message, **data)

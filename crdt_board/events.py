@@ -1,0 +1,158 @@
+"""What a session tells the shell that drives it; see `crdt_board.session`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from crdt_board import control
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.errors import BoardError
+from crdt_board.presence import PresenceState
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReceived:
+    """A client introduced itself. Answer with `ServerSession.hello`."""
+
+    hello: control.ClientHello
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequested:
+    """Answer with `ServerSession.step2`: what ``state_vector`` lacks."""
+
+    state_vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatesReceived:
+    """New updates. ``agent`` and ``last_number`` are None when they came in a stock frame, which is never acked.
+
+    ``is_difference``: the answer to a step 1, which repeats every deletion that the peer knows of.
+    """
+
+    agent: str | None
+    updates: tuple[bytes, ...]
+    last_number: int | None
+    is_difference: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncNeeded:
+    """Pushed updates after number ``after`` were lost or damaged. Answer with `ServerSession.resync`, then step 1."""
+
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceReceived:
+    states: tuple[PresenceState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceQueried:
+    """Answer with all presence states."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """Answer with `ServerSession.answer` or `ServerSession.refused`."""
+
+    id: int
+    body: control.Commit | control.ListCheckpoints | control.StateAt
+
+
+ServerEvent = (
+    HelloReceived
+    | SyncRequested
+    | UpdatesReceived
+    | ResyncNeeded
+    | PresenceReceived
+    | PresenceQueried
+    | RequestReceived
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcomed:
+    """The server's hello."""
+
+    hello: control.ServerHello
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The replica's updates up to ``number`` are durable, the last of them in entry ``seq``."""
+
+    number: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResendFrom:
+    """Push the replica's updates from ``number`` on again; it is what `ClientSession.next_number` says from now on."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReceived:
+    seq: int
+    author: str
+    updates: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDamaged:
+    """An entry did not survive the way. Send a step 1 again: the answer holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReceived:
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    id: int
+    result: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request was refused, or without ``id`` something else that this client sent."""
+
+    id: int | None
+    error: BoardError
+
+
+@dataclass(frozen=True, slots=True)
+class StateReceived:
+    """What this replica lacked when it sent its step 1."""
+
+    update: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the server has; what is missing there is this replica's to send."""
+
+    state_vector: bytes
+
+
+ClientEvent = (
+    Welcomed
+    | Acknowledged
+    | ResendFrom
+    | EntryReceived
+    | EntryDamaged
+    | CheckpointReceived
+    | Answered
+    | Refused
+    | StateReceived
+    | ServerState
+    | PresenceReceived
+    | PresenceQueried
+)

@@ -1,0 +1,97 @@
+"""What the journal of one board adds up to, besides the document: head, version, and who changed which field last.
+
+Pure. The engine advances a `Fold` by every entry, in order; a snapshot carries it as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
+from crdt_board.checkpoints import decode_checkpoint
+from crdt_board.document import field_of
+from crdt_board.journal import GENESIS_HASH, Entry
+
+
+@dataclass(slots=True)
+class ChangeMark:
+    """The last change of a field, and the last one by anybody else than its author."""
+
+    seq: int
+    author: str
+    others_seq: int
+
+    def moved(self, seq: int, author: str) -> ChangeMark:
+        return ChangeMark(seq, author, self.others_seq if author == self.author else self.seq)
+
+    def seq_without(self, author: str | None) -> int:
+        return self.others_seq if author == self.author else self.seq
+
+
+@dataclass(slots=True)
+class Fold:
+    """The state of one board at ``seq``. Version 0 is the board before its first commit."""
+
+    epoch: str
+    seq: int = 0
+    hash: str = GENESIS_HASH
+    version: int = 0
+    version_seq: int = 0
+    version_author: str = ""
+    checkpoint_hash: str = NO_CHECKPOINT
+    marks: dict[str, ChangeMark] = field(default_factory=dict)
+
+    def advance(self, entry: Entry) -> None:
+        """Take in the next entry; the caller has verified its place in the chain."""
+        assert entry.seq == self.seq + 1, (entry.seq, self.seq)
+        self.seq, self.hash = entry.seq, entry.hash
+        for name in {field_of(path) for path in entry.paths}:
+            mark = self.marks.get(name)
+            self.marks[name] = mark.moved(entry.seq, entry.author) if mark else ChangeMark(entry.seq, entry.author, 0)
+        if entry.kind == "commit":
+            checkpoint = decode_checkpoint(entry.checkpoint)
+            self.version, self.version_seq = checkpoint.version, entry.seq
+            self.version_author, self.checkpoint_hash = checkpoint.agent, checkpoint.hash
+
+    def changed_since(self, seq: int, *, apart_from: str | None = None) -> list[str]:
+        """The fields that were changed after ``seq`` by anybody but ``apart_from``, in alphabetical order."""
+        return sorted(name for name, mark in self.marks.items() if mark.seq_without(apart_from) > seq)
+
+    def to_meta(self) -> str:
+        """The parts that a snapshot record has no column for, as JSON."""
+        return json.dumps(
+            {
+                "epoch": self.epoch,
+                "version_seq": self.version_seq,
+                "version_author": self.version_author,
+                "marks": {name: [mark.seq, mark.author, mark.others_seq] for name, mark in self.marks.items()},
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_meta(cls, meta: str, *, seq: int, hash: str, version: int, checkpoint_hash: str) -> Fold:
+        """The inverse of `to_meta`.
+
+        Raises:
+            ValueError, KeyError, TypeError: ``meta`` was not made by `to_meta`.
+        """
+        content = json.loads(meta)
+        return cls(
+            epoch=content["epoch"],
+            seq=seq,
+            hash=hash,
+            version=version,
+            version_seq=content["version_seq"],
+            version_author=content["version_author"],
+            checkpoint_hash=checkpoint_hash,
+            marks={name: ChangeMark(*mark) for name, mark in content["marks"].items()},
+        )
+
+
+def bounded_paths(paths: Iterable[str], paths_max: int) -> tuple[str, ...]:
+    """``paths`` in order, or the names of their fields when there are more than ``paths_max``."""
+    kept = tuple(paths)
+    return kept if len(kept) <= paths_max else tuple(sorted({field_of(path) for path in kept}))

@@ -1,0 +1,198 @@
+"""The open boards of one process over one store: loaded once however many use them, closed when nobody does.
+
+Owns the store, the group commit, the watch for other processes and every engine; closes them in reverse order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from crdt_board.clock import Clock, SystemClock
+from crdt_board.engine import Engine
+from crdt_board.errors import BoardClosed, BoardError, StoreUnavailable
+from crdt_board.group_commit import GroupCommit
+from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
+from crdt_board.store.contract import Store
+
+_WATCH_RETRY_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One board that is being loaded, is open, or is being closed."""
+
+    loading: asyncio.Task[Engine]
+    users: int = 0
+    idle_timer: asyncio.TimerHandle | None = None
+    closing: asyncio.Task[None] | None = None
+
+
+class BoardHost:
+    """Engines by board id.
+
+    Invariants:
+        1. At most one engine of a board is open, being loaded or being closed in this process.
+        2. A board that failed to load leaves nothing behind; the next `acquire` tries again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        idle_seconds: float = 0.0,
+        clock: Clock | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Take over ``store``; must be called in a running event loop."""
+        self.store = store
+        self.limits = limits
+        self._idle_seconds = idle_seconds
+        self._clock = clock or SystemClock()
+        self._journal = GroupCommit(store)
+        self._slots: dict[str, _Slot] = {}
+        self._closed = False
+        self._watch = asyncio.create_task(self._watch_others(), name="watch-other-processes")
+
+    async def __aenter__(self) -> BoardHost:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def open_boards(self) -> dict[str, Engine]:
+        """The boards that are open at this moment."""
+        return {
+            board_id: slot.loading.result()
+            for board_id, slot in self._slots.items()
+            if slot.closing is None and slot.loading.done() and not _failed(slot.loading)
+        }
+
+    @contextlib.asynccontextmanager
+    async def board(self, board_id: str) -> AsyncIterator[Engine]:
+        """Use a board's engine for a while; see `acquire`."""
+        engine = await self.acquire(board_id)
+        try:
+            yield engine
+        finally:
+            self.release(engine)
+
+    async def acquire(self, board_id: str) -> Engine:
+        """The board's engine, loaded or made if need be; give it back with `release`.
+
+        However many wait, the board is read once. Cancelling one of them does not disturb the others.
+
+        Raises:
+            InvalidBoardId: ``board_id`` is not one.
+            StoreUnavailable, BoardCorrupt: it cannot be loaded now; all who wait are told.
+            BoardClosed: the host is closed.
+        """
+        check_board_id(board_id, self.limits)
+        while True:
+            if self._closed:
+                raise BoardClosed("this process is closing its boards")
+            slot = self._slots.get(board_id)
+            if slot is not None and slot.closing is None and _stopped(slot):
+                self._start_closing(board_id, slot)
+            if slot is not None and slot.closing is not None:
+                await asyncio.shield(slot.closing)
+                continue
+            if slot is None:
+                slot = self._slots[board_id] = _Slot(asyncio.create_task(self._load(board_id), name=f"load-{board_id}"))
+            return await self._join(board_id, slot)
+
+    def release(self, engine: Engine) -> None:
+        """Give back an engine; when nobody uses it for ``idle_seconds`` it is closed."""
+        slot = self._slots.get(engine.board_id)
+        if slot is None or slot.closing is not None or not slot.loading.done() or slot.loading.result() is not engine:
+            return
+        slot.users -= 1
+        assert slot.users >= 0, engine.board_id
+        if slot.users == 0:
+            self._close_when_idle(engine.board_id, slot)
+
+    async def close(self) -> None:
+        """Close every board, writing what is queued, and then the store. Idempotent."""
+        self._closed = True
+        for board_id, slot in list(self._slots.items()):
+            if slot.closing is None:
+                self._start_closing(board_id, slot)
+        closing = [slot.closing for slot in self._slots.values() if slot.closing is not None]
+        await asyncio.gather(*closing, return_exceptions=True)
+        self._watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watch
+        await self._journal.close()
+        await self.store.close()
+
+    async def _join(self, board_id: str, slot: _Slot) -> Engine:
+        slot.users += 1
+        if slot.idle_timer is not None:
+            slot.idle_timer.cancel()
+            slot.idle_timer = None
+        try:
+            return await asyncio.shield(slot.loading)
+        except BaseException:
+            slot.users -= 1
+            if slot.loading.done() and _failed(slot.loading):
+                if self._slots.get(board_id) is slot:
+                    del self._slots[board_id]
+            elif slot.users == 0:
+                self._close_when_idle(board_id, slot)
+            raise
+
+    async def _load(self, board_id: str) -> Engine:
+        return await Engine.open(
+            self.store,
+            self._journal,
+            board_id,
+            epoch=secrets.token_hex(8),
+            clock=self._clock,
+            limits=self.limits,
+        )
+
+    def _close_when_idle(self, board_id: str, slot: _Slot) -> None:
+        def close() -> None:
+            if slot.users == 0 and slot.closing is None:
+                self._start_closing(board_id, slot)
+
+        slot.idle_timer = asyncio.get_running_loop().call_later(self._idle_seconds, close)
+
+    def _start_closing(self, board_id: str, slot: _Slot) -> None:
+        if slot.idle_timer is not None:
+            slot.idle_timer.cancel()
+        slot.closing = asyncio.create_task(self._finish_closing(board_id, slot), name=f"close-{board_id}")
+
+    async def _finish_closing(self, board_id: str, slot: _Slot) -> None:
+        try:
+            engine = await slot.loading
+            await engine.close()
+        except BoardError as error:
+            logger.warning("board %s was not open when it was closed: %s", board_id, error)
+        finally:
+            if self._slots.get(board_id) is slot:
+                del self._slots[board_id]
+
+    async def _watch_others(self) -> None:
+        while True:
+            try:
+                await self.store.wait_for_others()
+            except StoreUnavailable as error:
+                logger.warning("cannot see what other processes write: %s", error)
+                await asyncio.sleep(_WATCH_RETRY_SECONDS)
+            for engine in self.open_boards().values():
+                engine.refresh()
+
+
+def _failed(task: asyncio.Task[Engine]) -> bool:
+    return task.cancelled() or task.exception() is not None
+
+
+def _stopped(slot: _Slot) -> bool:
+    return slot.loading.done() and not _failed(slot.loading) and not slot.loading.result().is_open

@@ -1,0 +1,100 @@
+"""The layout of a board: which root of the document holds which field, and under what merge policy.
+
+This is the part of a model that crosses the wire and is stored with the board, so that a process which does not have
+the model's Python class (the server, another language) reads and checks the document the same way. See
+``docs/layout.md`` for other languages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from crdt_board.canonical import canonical_json
+from crdt_board.errors import SchemaMismatch
+
+STATE_ROOT = "state"
+"""The root map that holds every scalar field under its name."""
+
+BOARD_ROOT = "$board"
+"""The root map that only the writer of the board may change."""
+
+FieldKind = Literal["scalar", "text", "list", "set", "dict", "counter"]
+"""``scalar`` lives in the root map ``state``; every other kind has a root named as the field."""
+
+
+class FieldLayout(BaseModel):
+    """One field. ``json_schema`` describes the field's value as a whole, in wire form."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    kind: FieldKind
+    required: bool = False
+    json_schema: dict[str, Any] = {}
+
+
+class Layout(BaseModel):
+    """All fields of a model, in the order in which it declares them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    fields: tuple[FieldLayout, ...]
+
+    @cached_property
+    def kinds(self) -> dict[str, FieldKind]:
+        return {field.name: field.kind for field in self.fields}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the canonical JSON: equal for equal models, whatever the class is called."""
+        content = self.model_dump(mode="json", exclude={"title"})
+        content["fields"].sort(key=lambda field: field["name"])
+        return hashlib.sha256(canonical_json(content)).hexdigest()
+
+
+def check_successor(stored: Layout, offered: Layout, stored_number: int) -> bool:
+    """Decide how a model joins a board that has a schema already.
+
+    Returns True when ``offered`` extends ``stored`` (it must be recorded under the next number), and False when
+    nothing needs to be recorded: it is the same, or ``stored`` extends it.
+
+    Raises:
+        SchemaMismatch: a field was changed, or a required one added; each is named with what differs.
+    """
+    if stored.fingerprint == offered.fingerprint:
+        return False
+    before = {field.name: field for field in stored.fields}
+    after = {field.name: field for field in offered.fields}
+    problems = [
+        f"{name}: {_difference(before[name], after[name])}"
+        for name in before.keys() & after.keys()
+        if _difference(before[name], after[name])
+    ]
+    added = after.keys() - before.keys()
+    problems += [f"{name}: is new and has no default" for name in added if after[name].required]
+    if not problems and added and before.keys() - after.keys():
+        problems = [
+            f"{name}: is missing in {offered.title}, which adds {', '.join(sorted(added))}"
+            for name in before.keys() - after.keys()
+        ]
+    if problems:
+        problems.sort()
+        raise SchemaMismatch(
+            f"{offered.title} does not fit the board's schema {stored_number}: " + "; ".join(problems),
+            fields=problems,
+            board_schema=stored_number,
+        )
+    return bool(added)
+
+
+def _difference(before: FieldLayout, after: FieldLayout) -> str:
+    if before.kind != after.kind:
+        return f"is a {before.kind} on the board and a {after.kind} in the model"
+    if before.json_schema != after.json_schema:
+        return "has another JSON Schema on the board than in the model"
+    return ""

@@ -1,0 +1,89 @@
+"""Every bound of the system in one frozen value, with the unit last in each name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from crdt_board.errors import InvalidBoardId, LimitExceeded
+
+_BOARD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that hold for one process; a server and its clients may differ, the smaller one wins."""
+
+    board_id_chars_max: int = 128
+    agent_chars_max: int = 128
+    step_chars_max: int = 200
+    idempotency_key_chars_max: int = 200
+    update_bytes_max: int = 16 * 1024 * 1024
+    """One update, and so one WebSocket message, as received from a peer."""
+    nesting_depth_max: int = 64
+    """Arrays and objects inside each other within one value; far below what overflows yrs' stack."""
+    awareness_bytes_max: int = 64 * 1024
+    presence_states_max: int = 32
+    """Client ids that one connection may speak for."""
+    presence_clients_max: int = 10_000
+    """Client ids of one board whose presence is known or remembered."""
+    control_bytes_max: int = 4 * 1024 * 1024
+    """One JSON control message."""
+    checkpoint_metadata_bytes_max: int = 256 * 1024
+    """``output``, ``handoff``, ``trace`` and ``tags`` of one commit together, as JSON."""
+    batch_updates_max: int = 4096
+    batch_bytes_max: int = 1024 * 1024
+    """How much the writer of a board applies and appends in one go."""
+    entry_paths_max: int = 32
+    """Touched paths kept per entry; more are folded into their field names."""
+    gapped_bytes_max: int = 1024 * 1024
+    """Updates of one board that wait for others which they build on."""
+    snapshot_every_entries: int = 2_000
+    snapshot_every_bytes: int = 512 * 1024
+    snapshots_kept: int = 2
+    send_buffer_bytes_max: int = 1024 * 1024
+    """Unsent bytes of one connection beyond which it is caught up from state."""
+    inbox_bytes_max: int = 64 * 1024 * 1024
+    """Submitted but unwritten bytes of one board beyond which its peers are no longer read."""
+    room_idle_seconds: float = 30.0
+    keepalive_seconds: float = 15.0
+    """Stock Yjs clients drop a server that says nothing for 30 s."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def check_board_id(board_id: object, limits: Limits = DEFAULT_LIMITS) -> str:
+    """Return ``board_id`` when it is one.
+
+    A board id starts with an ASCII letter or digit, continues with those and ``. _ : ~ -`` and has at most
+    ``board_id_chars_max`` characters. It can be used in URLs, file names and pointers as it is.
+
+    Raises:
+        InvalidBoardId: it is not; the caller's fault.
+    """
+    if not isinstance(board_id, str):
+        raise InvalidBoardId(f"a board id is a str, not {type(board_id).__name__}", board_id=repr(board_id)[:80])
+    if len(board_id) > limits.board_id_chars_max or not _BOARD_ID.fullmatch(board_id):
+        raise InvalidBoardId(
+            f"{board_id[:80]!r} is not a board id: use 1 to {limits.board_id_chars_max} of the characters "
+            "A-Z a-z 0-9 . _ : ~ - and start with a letter or digit",
+            board_id=board_id[:80],
+        )
+    return board_id
+
+
+def check_name(value: object, what: str, chars_max: int) -> str:
+    """Return ``value`` when it is a non-empty printable name of at most ``chars_max`` characters.
+
+    Raises:
+        LimitExceeded: it is empty, too long, not text, or holds control characters or lone surrogates.
+    """
+    if isinstance(value, str) and 0 < len(value) <= chars_max and value.isprintable():
+        return value
+    raise LimitExceeded(
+        f"{what} must be 1 to {chars_max} printable characters, got {repr(value)[:80]}",
+        limit=what,
+        value=repr(value)[:80],
+        maximum=chars_max,
+    )

@@ -1,0 +1,125 @@
+"""A dict field of ``board.state``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, TypeVar, cast
+
+from pydantic import JsonValue
+
+from crdt_board.fields import FieldSpec
+from crdt_board.live.editor import Editor
+from crdt_board.wire_values import check_text, child_path, document_wire, same_wire
+
+T = TypeVar("T")
+
+
+class LiveDict(MutableMapping[str, T]):
+    """A ``dict`` in which each key is written on its own; the order is that of the keys.
+
+    What is read is a copy: changing it does not reach the board. Setting a key to the value that it has writes
+    nothing.
+    """
+
+    __slots__ = ("_editor", "_spec")
+    __hash__ = None  # type: ignore[assignment]  # its content changes
+
+    def __init__(self, editor: Editor, spec: FieldSpec) -> None:
+        self._editor = editor
+        self._spec = spec
+
+    def __getitem__(self, key: str) -> T:
+        if key not in self:
+            raise KeyError(key)
+        return self._decode(key, document_wire(self._map[key]))
+
+    def __setitem__(self, key: str, value: T) -> None:
+        self._write({key: value})
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self:
+            raise KeyError(key)
+        with self._editor.edit():
+            del self._map[key]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and _is_storable(key) and key in self._map
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._map.keys()))
+
+    def __len__(self) -> int:
+        return len(self._map)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Mapping):
+            return self.to_python() == dict(other)
+        return NotImplemented
+
+    def __or__(self, other: Mapping[str, T]) -> dict[str, T]:
+        return self.to_python() | dict(other)
+
+    def __ror__(self, other: Mapping[str, T]) -> dict[str, T]:
+        return dict(other) | self.to_python()
+
+    def __ior__(self, other: Mapping[str, T] | Iterable[tuple[str, T]]) -> LiveDict[T]:
+        self.update(other)
+        return self
+
+    def __repr__(self) -> str:
+        return repr(self.to_python())
+
+    def update(self, *others: Any, **values: Any) -> None:
+        """As ``dict.update``: all values are validated before the first is written."""
+        self._write(dict(*others, **values))
+
+    def clear(self) -> None:
+        self.assign({})
+
+    def copy(self) -> dict[str, T]:
+        """The items as a plain dict."""
+        return self.to_python()
+
+    def to_python(self) -> dict[str, T]:
+        """The items as a plain dict."""
+        content = json.loads(str(self._map))
+        return {key: self._decode(key, content[key]) for key in sorted(content)}
+
+    def assign(self, values: object) -> None:
+        """Make the dict equal to ``values``; items that are the same in both are not touched."""
+        target = cast(dict[str, JsonValue], self._spec.to_wire(values))
+        with self._editor.edit():
+            for key in set(self._map.keys()) - target.keys():
+                del self._map[key]
+            self._write_wires(target)
+
+    @property
+    def _map(self) -> Any:
+        return self._editor.document.map(self._spec.name)
+
+    def _decode(self, key: str, wire: JsonValue) -> T:
+        return cast(T, self._spec.codec.decode(wire, child_path(self._spec.name, key)))
+
+    def _write(self, values: dict[Any, Any]) -> None:
+        wires = {
+            check_text(key, self._spec.name): self._spec.codec.to_wire(value, child_path(self._spec.name, str(key)))
+            for key, value in values.items()
+        }
+        self._write_wires(wires)
+
+    def _write_wires(self, wires: dict[str, JsonValue]) -> None:
+        content = self._map
+        changed = {
+            key: wire
+            for key, wire in wires.items()
+            if key not in content or not same_wire(document_wire(content[key]), wire)
+        }
+        if changed:
+            with self._editor.edit():
+                for key, wire in changed.items():
+                    content[key] = wire
+
+
+def _is_storable(key: str) -> bool:
+    return key.isascii() or key == key.encode(errors="ignore").decode()

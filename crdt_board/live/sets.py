@@ -1,0 +1,157 @@
+"""A set field of ``board.state``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, MutableSet
+from typing import Any, TypeVar, cast
+
+from pydantic import JsonValue
+
+from crdt_board.errors import InvalidValue
+from crdt_board.exactness import same_value
+from crdt_board.fields import FieldSpec
+from crdt_board.live.editor import Editor
+from crdt_board.wire_values import element_key
+
+T = TypeVar("T")
+
+
+class LiveSet(MutableSet[T]):
+    """A ``set`` in which an add wins over a discard that another agent makes at the same time.
+
+    For that, `add` (and ``update`` and ``|=``) of an element that is present writes it again; `assign` does not.
+    """
+
+    __slots__ = ("_editor", "_spec")
+    __hash__ = None  # type: ignore[assignment]  # its content changes
+
+    def __init__(self, editor: Editor, spec: FieldSpec) -> None:
+        self._editor = editor
+        self._spec = spec
+
+    @classmethod
+    def _from_iterable(cls, values: Iterable[T]) -> set[T]:  # type: ignore[override]  # results of `|` are plain
+        return set(values)
+
+    def __contains__(self, value: object) -> bool:
+        key = self._key(value)
+        return key is not None and key in self._map
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        return len(self._map)
+
+    def __repr__(self) -> str:
+        return repr(self.to_python())
+
+    def add(self, value: T) -> None:
+        self.update([value])
+
+    def discard(self, value: T) -> None:
+        self.difference_update([value])
+
+    def update(self, *others: Iterable[T]) -> None:
+        wires = [self._spec.codec.to_wire(value, self._spec.name) for other in others for value in other]
+        if wires:
+            with self._editor.edit():
+                for wire in wires:
+                    self._map[element_key(wire)] = wire
+
+    def difference_update(self, *others: Iterable[T]) -> None:
+        keys = {key for other in others for value in list(other) if (key := self._key(value)) is not None}
+        self._drop(keys)
+
+    def intersection_update(self, *others: Iterable[T]) -> None:
+        kept = set(self._map.keys())
+        for other in others:
+            kept &= {key for value in list(other) if (key := self._key(value)) is not None}
+        self._drop(set(self._map.keys()) - kept)
+
+    def symmetric_difference_update(self, other: Iterable[T]) -> None:
+        values = set(other)
+        common = self.intersection(values)
+        with self._editor.edit():
+            self.update(values - common)
+            self.difference_update(common)
+
+    def clear(self) -> None:
+        self._drop(set(self._map.keys()))
+
+    def copy(self) -> set[T]:
+        """The elements as a plain set."""
+        return self.to_python()
+
+    def union(self, *others: Iterable[T]) -> set[T]:
+        return self.to_python().union(*others)
+
+    def intersection(self, *others: Iterable[T]) -> set[T]:
+        return self.to_python().intersection(*others)
+
+    def difference(self, *others: Iterable[T]) -> set[T]:
+        return self.to_python().difference(*others)
+
+    def symmetric_difference(self, other: Iterable[T]) -> set[T]:
+        return self.to_python().symmetric_difference(other)
+
+    def issubset(self, other: Iterable[T]) -> bool:
+        return self.to_python().issubset(other)
+
+    def issuperset(self, other: Iterable[T]) -> bool:
+        return self.to_python().issuperset(other)
+
+    def __ior__(self, other: Iterable[T]) -> LiveSet[T]:  # type: ignore[override,misc]
+        self.update(other)
+        return self
+
+    def __iand__(self, other: Iterable[T]) -> LiveSet[T]:  # type: ignore[misc]
+        self.intersection_update(other)
+        return self
+
+    def __isub__(self, other: Iterable[T]) -> LiveSet[T]:  # type: ignore[misc]
+        self.difference_update(other)
+        return self
+
+    def __ixor__(self, other: Iterable[T]) -> LiveSet[T]:  # type: ignore[override,misc]
+        self.symmetric_difference_update(other)
+        return self
+
+    def to_python(self) -> set[T]:
+        """The elements as a plain set."""
+        return set(self._values())
+
+    def assign(self, values: object) -> None:
+        """Make the set equal to ``values``; elements that are in both are not touched."""
+        target = {element_key(wire): wire for wire in cast(list[JsonValue], self._spec.to_wire(values))}
+        present = set(self._map.keys())
+        with self._editor.edit():
+            self._drop(present - target.keys())
+            for key in target.keys() - present:
+                self._map[key] = target[key]
+
+    @property
+    def _map(self) -> Any:
+        return self._editor.document.map(self._spec.name)
+
+    def _values(self) -> list[T]:
+        content = json.loads(str(self._map))
+        return [self._spec.codec.decode(content[key], self._spec.name) for key in sorted(content)]
+
+    def _key(self, value: object) -> str | None:
+        """The key of a value, or None when the set cannot hold it."""
+        try:
+            valid = self._spec.codec.validate(value, self._spec.name)
+            if not same_value(value, valid):
+                return None
+            return element_key(self._spec.codec.encode(valid, self._spec.name))
+        except InvalidValue:
+            return None
+
+    def _drop(self, keys: Iterable[str]) -> None:
+        present = [key for key in keys if key in self._map]
+        if present:
+            with self._editor.edit():
+                for key in present:
+                    del self._map[key]

@@ -1,0 +1,40 @@
+"""Frozen, validated copies of a whole board."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from crdt_board.document import Document
+from crdt_board.schema import BoardModel, fields_of
+from crdt_board.values import from_validation_error
+
+ModelT = TypeVar("ModelT", bound=BoardModel)
+
+
+def snapshot(document: Document, model: type[ModelT]) -> ModelT:
+    """The present state as a model; shares nothing with the document.
+
+    Raises:
+        InvalidValue: the state does not fit the model, because another client wrote it or a required field was never
+            written; ``errors`` lists the paths.
+    """
+    return snapshot_from_wire(document.wire_state(), model)
+
+
+def snapshot_from_wire(state: dict[str, JsonValue], model: type[ModelT]) -> ModelT:
+    """The same from fields in wire form; sets are lists, counters numbers. Fields that the model lacks are left out.
+
+    Raises:
+        InvalidValue: as `snapshot`.
+    """
+    known = {name: state[name] for name in fields_of(model) if name in state}
+    text = json.dumps(known)
+    try:
+        made = model.model_validate_json(text)
+    except ValidationError as error:
+        raise from_validation_error(error, "") from error
+    made._board_base.state = known
+    return made

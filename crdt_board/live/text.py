@@ -1,0 +1,198 @@
+"""A text field of ``board.state``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from rapidfuzz import fuzz
+
+from crdt_board.diffs import Splice, middle_splice, splices
+from crdt_board.fields import plain_value
+from crdt_board.live.editor import Editor
+from crdt_board.wire_values import check_text, invalid_value
+
+_NEAREST_CHARS_MAX = 20_000
+"""How much of a long text is searched for the passage that a wrong quote may have meant."""
+
+
+class LiveText:
+    """Reads as a ``str`` of this moment, with all its methods except `replace`, and edits the board's text.
+
+    Positions are code points. Anything read is a copy.
+    """
+
+    __slots__ = ("_editor", "_field")
+    __hash__ = None  # type: ignore[assignment]  # its content changes
+
+    def __init__(self, editor: Editor, field: str) -> None:
+        self._editor = editor
+        self._field = field
+
+    def insert(self, index: int, text: str) -> None:
+        """Insert ``text`` before ``index``; beyond either end it goes to that end.
+
+        Raises:
+            InvalidValue: ``text`` is no str, or holds a lone surrogate.
+        """
+        if not (type(text) is str and text.isascii()):
+            check_text(text, self._field)
+        with self._editor.edit():
+            document = self._editor.document
+            offsets = document.text_index(self._field)
+            chars = offsets.chars
+            if index > chars:
+                index = chars
+            elif index < 0:
+                index = max(0, index + chars)
+            if text:
+                document.text(self._field).insert(offsets.to_byte(index), text)
+                offsets.replace(index, index, text)
+
+    def append(self, text: str) -> None:
+        """Insert ``text`` at the end.
+
+        Raises:
+            InvalidValue: as `insert`.
+        """
+        with self._editor.edit():
+            self.insert(self._editor.document.text_index(self._field).chars, text)
+
+    def delete(self, start: int, stop: int) -> None:
+        """Remove the slice ``[start:stop]``."""
+        with self._editor.edit():
+            offsets = self._editor.document.text_index(self._field)
+            if not 0 <= start <= stop <= offsets.chars:
+                start, stop, _ = slice(start, stop).indices(offsets.chars)
+            if start < stop:
+                first, last = offsets.to_byte(start), offsets.to_byte(stop)
+                del self._editor.document.text(self._field)[first:last]
+                offsets.replace(start, stop, "")
+
+    def replace(self, old: str, new: str, count: int | None = None) -> None:
+        """Replace the quoted ``old`` by ``new``: its only occurrence, or the first ``count`` ones.
+
+        What both have in common at their beginning and end is not touched.
+
+        Raises:
+            InvalidValue: ``old`` is empty or not there (``nearest`` holds the most similar passage), is there more
+                than once and no ``count`` is given, or less often than ``count``.
+        """
+        check_text(new, self._field)
+        with self._editor.edit():
+            places = self._find(check_text(old, self._field), count)
+            middle = middle_splice(old, new)
+            if middle is not None:
+                for place in reversed(places):
+                    self._splice(Splice(place + middle.start, place + middle.stop, middle.new))
+
+    def apply(self, new_text: str) -> None:
+        """Make the text equal to ``new_text`` with the smallest edit, so that others' edits elsewhere survive.
+
+        Raises:
+            InvalidValue: as `insert`.
+        """
+        new_text = check_text(plain_value(new_text), self._field)
+        with self._editor.edit():
+            for edit in reversed(splices(str(self), new_text)):
+                self._splice(edit)
+
+    def to_python(self) -> str:
+        """The text as a plain ``str``."""
+        return str(self._editor.document.text(self._field))
+
+    def __str__(self) -> str:
+        return self.to_python()
+
+    def __repr__(self) -> str:
+        return repr(self.to_python())
+
+    def __len__(self) -> int:
+        return self._editor.document.text_index(self._field).chars
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_python())
+
+    def __contains__(self, part: str) -> bool:
+        return str(part) in self.to_python()
+
+    def __getitem__(self, index: int | slice) -> str:
+        return self.to_python()[index]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.to_python(), name)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str | LiveText):
+            return self.to_python() == str(other)
+        return NotImplemented
+
+    def __lt__(self, other: str) -> bool:
+        return self.to_python() < str(other)
+
+    def __le__(self, other: str) -> bool:
+        return self.to_python() <= str(other)
+
+    def __gt__(self, other: str) -> bool:
+        return self.to_python() > str(other)
+
+    def __ge__(self, other: str) -> bool:
+        return self.to_python() >= str(other)
+
+    def __add__(self, other: str) -> str:
+        return self.to_python() + str(other)
+
+    def __radd__(self, other: str) -> str:
+        return str(other) + self.to_python()
+
+    def __mul__(self, times: int) -> str:
+        return self.to_python() * times
+
+    __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> str:
+        return str.__mod__(self.to_python(), values)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.to_python(), spec)
+
+    def __iadd__(self, text: str) -> LiveText:
+        self.append(text)
+        return self
+
+    def _splice(self, edit: Splice[str]) -> None:
+        self.delete(edit.start, edit.stop)
+        self.insert(edit.start, edit.new)
+
+    def _find(self, old: str, count: int | None) -> list[int]:
+        if not old:
+            raise invalid_value(self._field, "the quoted text is empty; use insert() or append()")
+        text = self.to_python()
+        places: list[int] = []
+        place = text.find(old)
+        while place >= 0:
+            places.append(place)
+            place = text.find(old, place + len(old))
+        if not places:
+            self._refuse_missing(old, text)
+        if count is None and len(places) > 1:
+            raise invalid_value(
+                self._field,
+                f"{_quoted(old)} is there {len(places)} times; quote more of its surroundings, or give count",
+                places=places[:20],
+            )
+        if count is not None and not 1 <= count <= len(places):
+            raise invalid_value(self._field, f"{_quoted(old)} is there {len(places)} times, not {count}")
+        return places[:count]
+
+    def _refuse_missing(self, old: str, text: str) -> NoReturn:
+        found = fuzz.partial_ratio_alignment(old, text[:_NEAREST_CHARS_MAX], score_cutoff=50)
+        nearest = text[found.dest_start : found.dest_end] if found is not None else ""
+        hint = f"; the nearest passage is {_quoted(nearest)}" if nearest else ""
+        raise invalid_value(self._field, f"{_quoted(old)} is not there{hint}", nearest=nearest)
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 120 else text[:117] + "...")

@@ -1,0 +1,149 @@
+"""Opening a board: the newest snapshot that verifies, and the tail of the journal on top.
+
+The journal is the truth. A bad snapshot costs time, never content; a bad journal raises `BoardCorrupt` and nothing is
+written over it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import zlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from crdt_board.document import Document, DocumentBroken
+from crdt_board.errors import BoardCorrupt, MalformedUpdate
+from crdt_board.fold import Fold
+from crdt_board.journal import Entry, pack_updates, unpack_updates, verify_chain
+from crdt_board.layout import Layout
+from crdt_board.store.contract import BoardHead, SnapshotRecord, Store
+from crdt_board.updates import is_integrated
+
+_PAGE_ENTRIES = 2_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LoadedBoard:
+    """A board's document and fold at the same ``seq``, and what has come since the snapshot that they began with."""
+
+    document: Document
+    fold: Fold
+    entries_since_snapshot: int = 0
+    bytes_since_snapshot: int = 0
+    waiting: tuple[bytes, ...] = ()
+    """Updates in the document that wait for others which they build on."""
+
+
+async def load_board(store: Store, head: BoardHead, layout: Layout | None, *, until: int | None = None) -> LoadedBoard:
+    """Rebuild the board as it was after entry ``until`` (the head when None).
+
+    Raises:
+        StoreUnavailable: the store did not answer.
+        BoardCorrupt: an entry is missing or altered, or its bytes cannot be applied.
+    """
+    target = head.seq if until is None else until
+    loaded = await _from_snapshot(store, head, layout, target)
+    async for page in entry_pages(store, head.board_id, after=loaded.fold.seq, until=target):
+        verify_chain(loaded.fold.hash, loaded.fold.seq, page)
+        _apply_page(loaded, page)
+    if loaded.fold.seq != target:
+        raise BoardCorrupt(
+            f"board {head.board_id}: the journal ends at entry {loaded.fold.seq}, its head says {target}",
+            board_id=head.board_id,
+            seq=loaded.fold.seq + 1,
+        )
+    if until is None and loaded.fold.hash != head.hash:
+        raise BoardCorrupt(
+            f"board {head.board_id}: entry {head.seq} does not have the hash that the head names",
+            board_id=head.board_id,
+            seq=head.seq,
+        )
+    return loaded
+
+
+async def entry_pages(store: Store, board_id: str, *, after: int, until: int) -> AsyncIterator[list[Entry]]:
+    """The entries ``after < seq <= until`` in order, in pages; stops early where the journal ends."""
+    while after < until:
+        page = await store.entries(board_id, after=after, limit=min(_PAGE_ENTRIES, until - after))
+        if not page:
+            return
+        yield page
+        after = page[-1].seq
+
+
+def encode_snapshot(document: Document, waiting: tuple[bytes, ...]) -> bytes:
+    """The bytes of a snapshot before compression. ``waiting`` goes along, since yrs leaves it out [measured]."""
+    return pack_updates([document.encode(), *waiting])
+
+
+def compress_snapshot(data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
+    """Compress snapshot bytes, or None when they do not load to the state that they were taken from.
+
+    Pure and slow (tens of milliseconds for a large board): meant for a worker thread.
+    """
+    fresh = Document(layout)
+    fresh.apply_or_raise(unpack_updates(data))
+    if fresh.checksum() != expected_checksum:
+        return None
+    return zlib.compress(data)
+
+
+def still_waiting(document: Document, updates: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Those of ``updates`` that still build on something which the document does not have."""
+    if not updates:
+        return ()
+    state_vector = document.state_vector()
+    return tuple(update for update in updates if not is_integrated(update, state_vector))
+
+
+async def _from_snapshot(store: Store, head: BoardHead, layout: Layout | None, target: int) -> LoadedBoard:
+    for record in await store.snapshots(head.board_id, at_most=target):
+        try:
+            return _open_snapshot(record, head, layout)
+        except (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken) as error:
+            logger.warning("board %s: snapshot at entry %d is unusable: %s", head.board_id, record.seq, error)
+    return LoadedBoard(document=Document(layout), fold=Fold(epoch=head.epoch))
+
+
+def _open_snapshot(record: SnapshotRecord, head: BoardHead, layout: Layout | None) -> LoadedBoard:
+    if hashlib.sha256(record.data).hexdigest() != record.sha256:
+        raise ValueError("its bytes do not match their sha256")
+    fold = Fold.from_meta(
+        record.meta,
+        seq=record.seq,
+        hash=record.entry_hash,
+        version=record.version,
+        checkpoint_hash=record.checkpoint_hash,
+    )
+    if fold.epoch != head.epoch:
+        raise ValueError("it belongs to an earlier board of this name")
+    document = Document(layout)
+    updates = unpack_updates(zlib.decompress(record.data))
+    document.apply_or_raise(updates)
+    document.take_touched()
+    return LoadedBoard(document=document, fold=fold, waiting=tuple(updates[1:]))
+
+
+def _apply_page(loaded: LoadedBoard, page: list[Entry]) -> None:
+    updates: list[bytes] = []
+    try:
+        for entry in page:
+            unpacked = unpack_updates(entry.payload)
+            updates.extend(unpacked)
+            if entry.kind == "gapped":
+                loaded.waiting += tuple(unpacked)
+            loaded.fold.advance(entry)
+            loaded.bytes_since_snapshot += len(entry.payload)
+        loaded.document.apply_or_raise(updates)
+    except (MalformedUpdate, DocumentBroken) as error:
+        raise BoardCorrupt(
+            f"board {page[0].board_id}: an entry between {page[0].seq} and {page[-1].seq} cannot be applied: {error}",
+            board_id=page[0].board_id,
+            seq=page[0].seq,
+        ) from error
+    loaded.document.take_touched()
+    loaded.waiting = still_waiting(loaded.document, loaded.waiting)
+    loaded.entries_since_snapshot += len(page)

@@ -1,0 +1,176 @@
+"""A board whose writer is in this process: `open_board`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from crdt_board.board import AgentPresence, Board, BoardSession
+from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.document import Document
+from crdt_board.engine import Engine, PublishedEntry
+from crdt_board.errors import BoardError
+from crdt_board.host import BoardHost
+from crdt_board.planning import Receipt, Submission
+from crdt_board.replica import PendingUpdate, Replica
+from crdt_board.schema import BoardModel
+from crdt_board.store.memory import MemoryStore
+from crdt_board.store.sqlite import SqliteStore
+
+M = TypeVar("M", bound=BoardModel)
+
+
+@contextlib.asynccontextmanager
+async def open_board(
+    where: str | Path | BoardHost, board_id: str, model: type[M], *, agent: str
+) -> AsyncIterator[Board[M]]:
+    """Open a board in this process, or make it if there is none.
+
+    ``where`` is a SQLite file, which other processes may use at the same time; ``":memory:"``, for a board that ends
+    with the block; or a `BoardHost`, to have several boards share one store.
+
+    On leaving the block everything is durable, or the reason why not is raised.
+
+    Raises:
+        InvalidBoardId, SchemaMismatch: the id, or the model, does not fit; the caller's fault.
+        StoreUnavailable: the file cannot be opened or is not a CRDT Board database; nothing was changed in it.
+        BoardCorrupt: the board's history does not verify; nothing was written.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        host = where if isinstance(where, BoardHost) else await stack.enter_async_context(await _make_host(where))
+        engine = await stack.enter_async_context(host.board(board_id))
+        await engine.join(model.board_layout())
+        link = LocalLink(engine, Replica(model.board_layout()))
+        session = BoardSession(link.replica, link)
+        await link.start(session)
+        board = Board(session, model, agent)
+        stack.push_async_callback(board.close)
+        yield board
+
+
+async def _make_host(where: str | Path) -> BoardHost:
+    return BoardHost(MemoryStore() if where == ":memory:" else await SqliteStore.open(where))
+
+
+class LocalLink:
+    """Ties a replica to an engine in the same process."""
+
+    def __init__(self, engine: Engine, replica: Replica) -> None:
+        self.board_id = engine.board_id
+        self.epoch = engine.epoch
+        self.replica = replica
+        self._engine = engine
+        self._session: BoardSession | None = None
+        self._sent = 0
+        self._sending = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._present: dict[str, AgentPresence] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def failure(self) -> BoardError | None:
+        return self._engine.failure
+
+    async def start(self, session: BoardSession) -> None:
+        """Fill the replica with what the board holds, and keep it so."""
+        self._session = session
+
+        def take_over(document: Document) -> None:
+            self.replica.receive([document.encode()], agent=None, seq=None)
+            self.replica.reached(seq=self._engine.seq, version=self._engine.version)
+            self._engine.add_listener(self)
+
+        await self._engine.read(take_over)
+        self.replica.on_pending = self._wake.set
+        self._task = asyncio.create_task(self._run(), name=f"replica-{self.board_id}")
+
+    def published(self, entries: Sequence[PublishedEntry]) -> None:
+        for shown in entries:
+            if shown.source is not self and shown.updates:
+                self.replica.receive(shown.updates, agent=shown.entry.author, seq=shown.entry.seq)
+            version = shown.checkpoint.version if shown.checkpoint else None
+            self.replica.reached(seq=shown.entry.seq, version=version)
+
+    def stopped(self, error: BoardError) -> None:
+        assert self._session is not None
+        self._session.fail(error)
+
+    async def commit(self, request: CommitRequest) -> Checkpoint:
+        await self._send_pending()
+        return await self._engine.commit(request)
+
+    async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
+        return await self._engine.checkpoints(before=before, limit=limit)
+
+    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
+        return await self._engine.state_at(version)
+
+    def announce(self, presence: AgentPresence) -> None:
+        self._present[presence.agent] = presence
+
+    def agents(self) -> list[AgentPresence]:
+        return list(self._present.values())
+
+    async def close(self) -> None:
+        self._engine.remove_listener(self)
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        assert self._session is not None
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._send_pending()
+            except BoardError as error:
+                self._session.fail(error)
+                return
+
+    async def _send_pending(self) -> None:
+        async with self._sending:
+            limits = self._engine.limits
+            pending = self.replica.pending_after(self._sent)
+            for group in grouped(pending, updates_max=limits.batch_updates_max, bytes_max=limits.batch_bytes_max):
+                await self._engine.has_room()
+                last = group[-1].number
+                self._engine.submit(
+                    Submission(
+                        updates=[item.update for item in group],
+                        author=group[0].agent,
+                        source=self,
+                        written=partial(self._written, last),
+                    )
+                )
+                self._sent = last
+
+    def _written(self, number: int, receipt: Receipt) -> None:
+        assert self._session is not None
+        if receipt.error is not None:
+            self._session.fail(receipt.error)
+        else:
+            self.replica.acknowledge(number)
+
+
+def grouped(pending: Sequence[PendingUpdate], *, updates_max: int, bytes_max: int) -> Iterator[list[PendingUpdate]]:
+    """Runs of one agent's updates, in order, each of at most ``updates_max`` and about ``bytes_max`` bytes."""
+    for _, run in groupby(pending, key=lambda item: item.agent):
+        group: list[PendingUpdate] = []
+        size = 0
+        for item in run:
+            if group and (len(group) >= updates_max or size + len(item.update) > bytes_max):
+                yield group
+                group, size = [], 0
+            group.append(item)
+            size += len(item.update)
+        if group:
+            yield group

@@ -1,0 +1,318 @@
+"""From what is waiting to entries that can be appended: apply, attribute, check commits, seal.
+
+Works on a `LoadedBoard` in memory; it neither waits nor stores. The engine calls it and deals with the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
+from crdt_board.document import Document, DocumentBroken, field_of
+from crdt_board.errors import BoardError, MalformedUpdate, VersionConflict
+from crdt_board.fold import Fold, bounded_paths
+from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
+from crdt_board.limits import Limits
+from crdt_board.loading import LoadedBoard, still_waiting
+from crdt_board.patching import apply_patch
+from crdt_board.updates import EMPTY_UPDATE, is_integrated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What became of a submission.
+
+    ``seq`` is the journal's end at which it is durable. ``gapped``: some of its updates build on others that are
+    missing; they are kept, but the sender should send again from the board's state vector. ``error``: the updates
+    that were malformed are refused, the others are durable; or all are refused, and ``seq`` is None.
+    """
+
+    seq: int | None
+    gapped: bool = False
+    error: BoardError | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Submission:
+    """Updates of one peer, in order. ``written`` is called once, when their fate is decided; it must not raise.
+
+    ``is_difference``: an answer to a state vector (step 2), which repeats every deletion; only what is new in it is kept.
+    """
+
+    updates: Sequence[bytes]
+    author: str
+    source: object
+    written: Callable[[Receipt], None]
+    is_difference: bool = False
+    gapped: bool = False
+    error: BoardError | None = None
+
+    def finish(self, seq: int) -> None:
+        self.written(Receipt(seq=seq, gapped=self.gapped, error=self.error))
+
+    def refuse(self, error: BoardError) -> None:
+        self.written(Receipt(seq=None, error=error))
+
+
+@dataclass(slots=True, eq=False)
+class CommitItem:
+    """A commit that waits for its answer. ``base_seq``: where in the journal its preconditions start to look."""
+
+    request: CommitRequest
+    answer: asyncio.Future[Checkpoint]
+    base_seq: int = 0
+
+    def finish(self, checkpoint: Checkpoint) -> None:
+        if not self.answer.done():
+            self.answer.set_result(checkpoint)
+
+    def refuse(self, error: BoardError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """What is written in one append: submissions, then at most one commit.
+
+    A commit ends its batch, so that the checksum of the document is that of the commit's own entry.
+    """
+
+    submissions: list[Submission] = field(default_factory=list)
+    commit: CommitItem | None = None
+    durable: bool = False
+
+    def open_commit(self) -> CommitItem | None:
+        """The commit, unless it was answered or given up."""
+        return self.commit if self.commit is not None and not self.commit.answer.done() else None
+
+    def refuse(self, error: BoardError) -> None:
+        for submission in self.submissions:
+            submission.refuse(error)
+        if self.commit is not None:
+            self.commit.refuse(error)
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """One entry to be; its updates are in the document already. ``source``: whose they are, None for the engine's own."""
+
+    kind: EntryKind
+    author: str
+    source: object
+    updates: list[bytes]
+    paths: tuple[str, ...]
+    commit: CommitItem | None = None
+    checksum: str = ""
+
+
+class Poisoned(Exception):
+    """yrs panicked on one of ``updates``; the document is broken."""
+
+    def __init__(self, updates: Sequence[bytes]) -> None:
+        super().__init__(f"{len(updates)} updates")
+        self.updates = updates
+
+
+def plan_submissions(
+    loaded: LoadedBoard, batch: Batch, limits: Limits, *, refused: set[bytes], one_by_one: bool
+) -> list[Plan]:
+    """Apply all submissions, one transaction for each author and source, and plan their entries.
+
+    ``refused`` are updates known to make yrs panic; ``one_by_one`` applies each update in its own transaction.
+
+    Raises:
+        Poisoned: yrs panicked; the document must be rebuilt before anything else.
+    """
+    groups: dict[tuple[str, int], list[Submission]] = {}
+    for submission in batch.submissions:
+        groups.setdefault((submission.author, id(submission.source)), []).append(submission)
+    plans: list[Plan] = []
+    for submissions in groups.values():
+        accepted: list[bytes] = []
+        for submission in submissions:
+            accepted.extend(_apply(loaded.document, submission, refused, one_by_one=one_by_one))
+        plans.extend(_plan_group(loaded, submissions, accepted, limits))
+    return plans
+
+
+def plan_commit(loaded: LoadedBoard, commit: CommitItem, before: Sequence[Plan], limits: Limits) -> Plan | None:
+    """Check a commit against the fold and the plans before it, and apply its patch; None when it was refused.
+
+    Raises:
+        Poisoned: yrs panicked on the patch; it was refused, and the document must be rebuilt.
+    """
+    refusal = conflict_of(loaded.fold, commit, before)
+    if refusal is not None:
+        commit.refuse(refusal)
+        return None
+    document, request = loaded.document, commit.request
+    update = EMPTY_UPDATE
+    if request.patch:
+        try:
+            update = document.capture(lambda: apply_patch(document, request.patch))
+        except BoardError as error:
+            commit.refuse(error)
+            return None
+        except DocumentBroken as panic:
+            commit.refuse(MalformedUpdate("a patch that the CRDT engine cannot apply"))
+            raise Poisoned(()) from panic
+    return Plan(
+        "commit",
+        request.agent,
+        None,
+        [] if update == EMPTY_UPDATE else [update],
+        bounded_paths(document.take_touched(), limits.entry_paths_max),
+        commit=commit,
+        checksum=document.checksum(),
+    )
+
+
+def conflict_of(fold: Fold, commit: CommitItem, before: Sequence[Plan]) -> VersionConflict | None:
+    """Why a commit must be refused, or None. ``before`` are entries that will precede it.
+
+    With ``reads`` it is refused when somebody else changed one of these fields after ``base_seq``, committed or not;
+    without, when ``expected_version`` is not the newest version.
+    """
+    request = commit.request
+    if request.reads is not None:
+        changed = set(fold.changed_since(commit.base_seq, apart_from=request.agent))
+        changed.update(field_of(path) for plan in before if plan.author != request.agent for path in plan.paths)
+        overlap = sorted(changed.intersection(request.reads))
+        return _conflict(fold, f"{', '.join(overlap)} changed since it was read", overlap) if overlap else None
+    if request.expected_version is None or request.expected_version == fold.version:
+        return None
+    return _conflict(fold, f"version {request.expected_version} was expected", fold.changed_since(commit.base_seq))
+
+
+def seal(loaded: LoadedBoard, plans: Sequence[Plan], *, board_id: str, schema_version: int, now_ms: int) -> list[Entry]:
+    """The entries that continue the journal after the fold, chained; a commit's carries its checkpoint."""
+    fold = loaded.fold
+    entries: list[Entry] = []
+    previous = fold.hash
+    for seq, plan in enumerate(plans, start=fold.seq + 1):
+        checkpoint = ""
+        if plan.commit is not None:
+            made = _checkpoint(
+                plan, plan.commit.request, plans, fold,
+                board_id=board_id, seq=seq, schema_version=schema_version, now_ms=now_ms,
+            )  # fmt: skip
+            checkpoint = encode_checkpoint(made)
+        entry = make_entry(
+            previous,
+            board_id=board_id,
+            epoch=fold.epoch,
+            seq=seq,
+            kind=plan.kind,
+            author=plan.author,
+            time_ms=now_ms,
+            paths=plan.paths,
+            checkpoint=checkpoint,
+            payload=pack_updates(plan.updates),
+        )
+        entries.append(entry)
+        previous = entry.hash
+    return entries
+
+
+def _plan_group(
+    loaded: LoadedBoard, submissions: Sequence[Submission], accepted: list[bytes], limits: Limits
+) -> list[Plan]:
+    """One author's plans: one of what is whole, and one of what waits for updates that are missing."""
+    state_vector = loaded.document.state_vector()
+    whole: list[bytes] = []
+    gapped: list[bytes] = []
+    for update in accepted:
+        (whole if is_integrated(update, state_vector) else gapped).append(update)
+    if gapped or loaded.waiting:
+        loaded.waiting = still_waiting(loaded.document, (*loaded.waiting, *gapped))
+    if gapped:
+        missing = set(gapped)
+        for submission in submissions:
+            submission.gapped = any(update in missing for update in submission.updates)
+    paths = bounded_paths(loaded.document.take_touched(), limits.entry_paths_max)
+    author, source = submissions[0].author, submissions[0].source
+    plans: list[Plan] = []
+    if whole:
+        plans.append(Plan("update", author, source, whole, paths))
+    if gapped:
+        plans.append(Plan("gapped", author, source, gapped, () if whole else paths))
+    return plans
+
+
+def _apply(document: Document, submission: Submission, refused: set[bytes], *, one_by_one: bool) -> list[bytes]:
+    """Apply one submission and return what of it belongs in the journal; note on it what was malformed."""
+    submission.gapped, submission.error = False, None
+    updates = [update for update in submission.updates if update not in refused]
+    if len(updates) < len(submission.updates):
+        submission.error = MalformedUpdate("an update that the CRDT engine cannot apply")
+    accepted: list[bytes] = []
+    for group in [[update] for update in updates] if one_by_one or submission.is_difference else [updates]:
+        try:
+            if submission.is_difference:
+                accepted.extend(_news(document, group[0]))
+                continue
+            for update, problem in zip(group, document.apply(group), strict=True):
+                if problem is None:
+                    accepted.append(update)
+                else:
+                    submission.error = submission.error or problem
+        except MalformedUpdate as problem:
+            submission.error = submission.error or problem
+        except DocumentBroken as panic:
+            raise Poisoned(group) from panic
+    return accepted
+
+
+def _news(document: Document, update: bytes) -> list[bytes]:
+    news = document.news_in(update)
+    if not is_integrated(update, document.state_vector()):
+        return [update]
+    return [] if news == EMPTY_UPDATE else [news]
+
+
+def _conflict(fold: Fold, sentence: str, changed: list[str]) -> VersionConflict:
+    return VersionConflict(
+        f"{sentence}; the board is at version {fold.version}"
+        + (f", committed by {fold.version_author}" if fold.version else "")
+        + (f"; changed: {', '.join(changed)}" if changed else ""),
+        current_version=fold.version,
+        author=fold.version_author,
+        changed=changed,
+        seq=fold.seq,
+    )
+
+
+def _checkpoint(
+    plan: Plan,
+    request: CommitRequest,
+    plans: Sequence[Plan],
+    fold: Fold,
+    *,
+    board_id: str,
+    seq: int,
+    schema_version: int,
+    now_ms: int,
+) -> Checkpoint:
+    changed = set(fold.changed_since(fold.version_seq))
+    changed.update(field_of(path) for other in plans for path in other.paths)
+    return make_checkpoint(
+        board_id=board_id,
+        epoch=fold.epoch,
+        version=fold.version + 1,
+        seq=seq,
+        parent_hash=fold.checkpoint_hash,
+        checksum=plan.checksum,
+        agent=request.agent,
+        step=request.step,
+        schema_version=schema_version,
+        time_ms=now_ms,
+        fields=tuple(sorted(changed)),
+        tags=request.tags,
+        output=request.output,
+        confidence=request.confidence,
+        trace=request.trace,
+        handoff=request.handoff,
+    )

@@ -1,0 +1,216 @@
+"""A local copy of a board that agents edit at once, and that keeps what is not durable yet until it is.
+
+No event loop, no socket, no store: a link (in process, or over a websocket) takes `Replica.pending` to a board's writer
+and brings back what others wrote. Not safe for use from several threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import pycrdt
+
+from crdt_board.document import Document
+from crdt_board.layout import Layout
+from crdt_board.updates import EMPTY_UPDATE
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUpdate:
+    """A local update that is not known to be durable. ``number`` counts from 1 over the life of the replica."""
+
+    number: int
+    agent: str
+    update: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A path that was changed, as this replica saw it.
+
+    ``path`` is ``field`` or ``field/key``. ``agent`` is who changed it; None when several changes arrived as one
+    difference, after a time offline. ``local``: made through this replica, and not necessarily durable yet; anything
+    else is durable. ``seq`` is the journal entry, when one is known.
+    """
+
+    path: str
+    agent: str | None
+    local: bool
+    seq: int | None = None
+
+
+class Replica:
+    """One replica: a document, and the local updates that it still owes to the writer of the board.
+
+    Invariants:
+        1. Every local update is in ``pending`` until `acknowledge` covers its number.
+        2. Numbers of ``pending`` are consecutive.
+        3. Remote updates are never applied inside a local transaction: they would be taken for local ones.
+    """
+
+    def __init__(self, layout: Layout | None, *, client_id: int | None = None) -> None:
+        self.document = Document(layout, client_id=client_id)
+        self.pending: deque[PendingUpdate] = deque()
+        self.acknowledged = 0
+        """The number up to which every local update is durable."""
+        self.version = 0
+        """The newest checkpoint that this replica holds."""
+        self.seq = 0
+        """The newest journal entry that this replica is known to hold."""
+        self.on_pending: Callable[[], None] = _nothing
+        """Called after new local updates were added to ``pending``."""
+        self.on_progress: Callable[[], None] = _nothing
+        """Called after `acknowledge`, and after ``seq`` or ``version`` moved."""
+        self.watchers: list[Callable[[Sequence[Change]], None]] = []
+        """Called with what changed, after every local transaction and every arrival. Must not raise."""
+        self._numbered = 0
+        self._depth = 0
+        self._receiving = False
+        self._captured: list[bytes] = []
+        self._arrived: list[_Arrival] = []
+        self._joined = nullcontext()
+        self.document.doc.observe(self._on_transaction)
+
+    @property
+    def last_number(self) -> int:
+        """The number of the newest local update, 0 when there was none."""
+        return self._numbered
+
+    def edit(self, agent: str) -> AbstractContextManager[None]:
+        """One local change by ``agent``; joins the transaction that is open, if one is."""
+        return self._joined if self._depth else _Edit(self, agent)
+
+    @contextmanager
+    def transaction(self, agent: str) -> Iterator[None]:
+        """Group local changes into one update; an exception inside takes all of them back and goes on.
+
+        Inside another transaction it joins that one, which then is taken back as a whole.
+        """
+        if self._depth:
+            yield
+            return
+        undo = pycrdt.UndoManager(scopes=[*self.document.roots()], capture_timeout_millis=0)
+        try:
+            with self._open():
+                yield
+        except BaseException:
+            undo.undo()
+            self.document.drop_text_indexes()
+            raise
+        finally:
+            self._finish(agent)
+
+    def receive(self, updates: Sequence[bytes], *, agent: str | None, seq: int | None) -> None:
+        """Take in what others wrote: entry ``seq`` by ``agent``, or a difference (both None).
+
+        Raises:
+            MalformedUpdate: the bytes are not updates.
+            DocumentBroken: yrs panicked; the replica must be built anew.
+        """
+        arrival = _Arrival(list(updates), agent, seq)
+        if self._depth:
+            self._arrived.append(arrival)
+            return
+        self._take_in(arrival)
+
+    def acknowledge(self, number: int) -> None:
+        """Every local update up to ``number`` is durable."""
+        while self.pending and self.pending[0].number <= number:
+            self.pending.popleft()
+        self.acknowledged = max(self.acknowledged, number)
+        self.on_progress()
+
+    def reached(self, *, seq: int | None = None, version: int | None = None) -> None:
+        """The replica holds everything up to this entry, or this checkpoint."""
+        self.seq = max(self.seq, seq or 0)
+        self.version = max(self.version, version or 0)
+        self.on_progress()
+
+    def pending_after(self, number: int) -> list[PendingUpdate]:
+        """The pending updates with a greater number, in order."""
+        if not self.pending:
+            return []
+        skip = max(0, number - self.pending[0].number + 1)
+        if skip == 0:
+            return list(self.pending)
+        return [self.pending[index] for index in range(skip, len(self.pending))]
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            with self.document.local_transaction():
+                yield
+        finally:
+            self._depth -= 1
+
+    def _finish(self, agent: str) -> None:
+        """After the outermost transaction: number what it made, then let in what arrived meanwhile."""
+        captured, self._captured = self._captured, []
+        if captured:
+            update = captured[0] if len(captured) == 1 else pycrdt.merge_updates(*captured)
+            if update != EMPTY_UPDATE:
+                self._numbered += 1
+                self.pending.append(PendingUpdate(self._numbered, agent, update))
+                self._tell(agent, local=True, seq=None)
+                self.on_pending()
+        arrived, self._arrived = self._arrived, []
+        for arrival in arrived:
+            self._take_in(arrival)
+
+    def _take_in(self, arrival: _Arrival) -> None:
+        self._receiving = True
+        try:
+            self.document.apply_or_raise(arrival.updates)
+        finally:
+            self._receiving = False
+        self._tell(arrival.agent, local=False, seq=arrival.seq)
+        if arrival.seq is not None:
+            self.reached(seq=arrival.seq)
+
+    def _tell(self, agent: str | None, *, local: bool, seq: int | None) -> None:
+        touched = self.document.take_touched()
+        if touched and self.watchers:
+            changes = [Change(path, agent, local, seq) for path in touched]
+            for watcher in list(self.watchers):
+                watcher(changes)
+
+    def _on_transaction(self, event: pycrdt.TransactionEvent) -> None:
+        if not self._receiving:
+            self._captured.append(event.update)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    updates: list[bytes]
+    agent: str | None
+    seq: int | None
+
+
+@dataclass(slots=True)
+class _Edit:
+    """A single local change: the outermost transaction, without the cost of being able to take it back."""
+
+    replica: Replica
+    agent: str
+    opened: AbstractContextManager[None] = field(init=False)
+
+    def __enter__(self) -> None:
+        self.opened = self.replica._open()
+        self.opened.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.opened.__exit__(kind, error, trace)
+        finally:
+            self.replica._finish(self.agent)
+
+
+def _nothing() -> None:
+    pass

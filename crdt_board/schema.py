@@ -1,0 +1,99 @@
+"""`BoardModel`: what a user declares, and how each declared field is resolved to a merge policy.
+
+A declaration that cannot be merged fails when its class is defined. Knows nothing of documents.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, PrivateAttr
+
+from crdt_board.annotations import origin_of
+from crdt_board.errors import ModelError
+from crdt_board.fields import CONTAINERS, FieldSpec, resolve_field
+from crdt_board.layout import FieldLayout, Layout
+from crdt_board.merge_types import Counter, Text
+
+__all__ = ["BoardModel", "Counter", "FieldSpec", "Text", "WireBase", "fields_of"]
+
+# Given at run time only: for type checkers the class is not frozen, because the same class also describes
+# ``board.state``, whose attributes are assigned to.
+_FROZEN: ConfigDict = {"frozen": True}
+
+
+class WireBase:
+    """The state that a snapshot was made from. Equal to any other, so that it does not take part in ``==``."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: dict[str, JsonValue] | None = None) -> None:
+        self.state = state
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WireBase)
+
+    __hash__ = None  # type: ignore[assignment]  # as for any type with __eq__ and without a hash of its own
+
+
+class BoardModel(BaseModel):
+    """Base of what a board holds. Instances are frozen snapshots; ``board.state`` is the live counterpart.
+
+    Values are validated by pydantic's rules for Python values (``"5"`` becomes 5 in an int field) unless
+    ``model_config`` says ``strict``. Containers, `Text` and `Counter` need no default: they start empty.
+    """
+
+    model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", **_FROZEN)
+
+    _board_base: WireBase = PrivateAttr(default_factory=WireBase)
+
+    if TYPE_CHECKING:
+        __board_fields__: ClassVar[dict[str, FieldSpec]]
+        __board_layout__: ClassVar[Layout]
+
+    @classmethod
+    def board_layout(cls) -> Layout:
+        """The layout that crosses the wire and is stored with the board."""
+        fields_of(cls)
+        return cls.__board_layout__
+
+    @classmethod
+    def __pydantic_on_complete__(cls) -> None:
+        missing = [
+            info
+            for info in cls.model_fields.values()
+            if info.is_required() and origin_of(info.annotation) in CONTAINERS
+        ]
+        for info in missing:
+            info.default_factory = origin_of(info.annotation)
+        if missing:
+            cls.model_rebuild(force=True)
+        cls._refuse_hooks()
+        cls.__board_fields__ = {name: resolve_field(cls, name, info) for name, info in cls.model_fields.items()}
+        cls.__board_layout__ = Layout(
+            title=cls.__name__,
+            fields=tuple(
+                FieldLayout(name=name, kind=field.kind, required=field.required, json_schema=field.whole.json_schema())
+                for name, field in cls.__board_fields__.items()
+            ),
+        )
+
+    @classmethod
+    def _refuse_hooks(cls) -> None:
+        decorators = cls.__pydantic_decorators__
+        for name in {**decorators.validators, **decorators.field_validators, **decorators.field_serializers}:
+            reason = "validators and serializers of fields see whole values, and edits are checked piece by piece"
+            instead = "write them into the annotation, as in Annotated[str, AfterValidator(check)]"
+            raise ModelError(f"{cls.__name__}.{name}: {reason}; {instead}", field=name, reason=reason, instead=instead)
+
+
+def fields_of(model: type[BoardModel]) -> dict[str, FieldSpec]:
+    """The resolved fields of a model, in order of declaration.
+
+    Raises:
+        ModelError: the model is declared in a way that cannot be merged.
+    """
+    if "__board_fields__" not in model.__dict__:
+        model.model_rebuild()  # it names classes that were defined after it
+    assert "__board_fields__" in model.__dict__
+    return model.__board_fields__

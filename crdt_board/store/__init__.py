@@ -1,0 +1,1 @@
+"""Where boards are kept: one contract, and the stores that keep it."""

@@ -1,0 +1,189 @@
+"""What a store promises to the engine. Policy lives above: a store compares, sets, reads and wakes, nothing else.
+
+The conformance suite in ``crdt_board.testing.store_contract`` states every promise as a test; a store is one that
+passes it. Driver errors never escape: they become `StoreUnavailable` (nothing was decided, or it is not known
+whether it was), with the driver's error as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.journal import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardHead:
+    """The head row of a board: where its journal ends. ``seq`` 0 and version 0 mean that nothing was written yet."""
+
+    board_id: str
+    epoch: str
+    seq: int
+    hash: str
+    version: int
+    checkpoint_hash: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRecord:
+    """Document bytes at ``seq``, only to load faster.
+
+    ``data`` is compressed by the engine; ``sha256`` is over ``data``; ``entry_hash`` is the hash of entry ``seq``;
+    ``meta`` is JSON that the engine needs beside the document (versions, what changed last).
+    """
+
+    board_id: str
+    seq: int
+    entry_hash: str
+    version: int
+    checkpoint_hash: str
+    meta: str
+    data: bytes
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """An idempotency key that was used: by which request, and the version that it led to."""
+
+    key: str
+    fingerprint: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRecord:
+    """One numbered schema of a board (JSON), from 1 without gaps."""
+
+    number: int
+    fingerprint: str
+    document: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """One board's share of a group commit: entries that continue its journal after ``expected_seq``.
+
+    ``checkpoints`` are those made by the ``commit`` entries among them, in order (each entry carries its own as
+    JSON), and ``keys`` the idempotency keys that those used.
+    """
+
+    board_id: str
+    epoch: str
+    expected_seq: int
+    entries: Sequence[Entry]
+    checkpoints: Sequence[Checkpoint] = ()
+    keys: Sequence[KeyRecord] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """The entries are durable."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadMoved:
+    """Nothing of this request was written: the board's head is elsewhere (another process appended), or it is gone."""
+
+    head: BoardHead | None
+
+
+AppendResult = Appended | HeadMoved
+
+
+class Store(Protocol):
+    """Boards, journals, checkpoints, snapshots and keys of one database.
+
+    Every method may raise `StoreUnavailable`. Cancelling a call leaves the store consistent; whether a cancelled
+    write took place is unknown. All methods may be called concurrently from one event loop. Reads of a board that
+    is not there find nothing and create nothing. A stored row that cannot be read back raises `BoardCorrupt`, with
+    the journal entry in ``seq`` where there is one.
+    """
+
+    async def close(self) -> None:
+        """Release files, threads and connections. Idempotent. Pending calls finish or raise `StoreUnavailable`, later
+        ones raise it.
+        """
+        ...
+
+    async def now_ms(self) -> int:
+        """The store's own clock, milliseconds since 1970-01-01 UTC: what deadlines of several processes are measured
+        with.
+        """
+        ...
+
+    async def head(self, board_id: str) -> BoardHead | None:
+        """The head row, or None when there is no such board. Never creates anything."""
+        ...
+
+    async def create(self, board_id: str, *, epoch: str, created_ms: int) -> BoardHead:
+        """Make an empty board and return its head; when it exists already, return the existing head unchanged."""
+        ...
+
+    async def boards(self, *, after: str = "", limit: int = 100) -> list[BoardHead]:
+        """Up to ``limit`` boards whose id sorts after ``after`` (by code point), in that order."""
+        ...
+
+    async def append(self, requests: Sequence[Append]) -> list[AppendResult]:
+        """Write all requests in one transaction, synced to disk, and answer each in order.
+
+        A request whose ``expected_seq`` and ``epoch`` are not those of the head row answers `HeadMoved` and does
+        not hinder the others. A board occurs at most once in ``requests``. When it raises, none of them is
+        acknowledged, and each is either wholly written or not at all.
+        """
+        ...
+
+    async def entries(self, board_id: str, *, after: int, limit: int) -> list[Entry]:
+        """Up to ``limit`` entries with ``seq > after``, ascending."""
+        ...
+
+    async def checkpoints(self, board_id: str, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
+        """Up to ``limit`` checkpoints with ``version < before`` (all when None), newest first."""
+        ...
+
+    async def checkpoint(self, board_id: str, version: int) -> Checkpoint | None:
+        """One checkpoint, or None."""
+        ...
+
+    async def keys(self, board_id: str, keys: Sequence[str]) -> dict[str, KeyRecord]:
+        """Those of ``keys`` that were used on this board."""
+        ...
+
+    async def schemas(self, board_id: str) -> list[SchemaRecord]:
+        """The board's schemas in order of their number."""
+        ...
+
+    async def add_schema(self, board_id: str, schema: SchemaRecord) -> bool:
+        """Store a schema under the next number; False when its number is not the next (another process was first).
+
+        Raises:
+            NotFound: there is no such board.
+        """
+        ...
+
+    async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
+        """Store a snapshot and drop all but the ``keep`` newest of its board.
+
+        A snapshot at the same seq is replaced, so that one which turned out to be damaged can be made good.
+
+        Raises:
+            NotFound: there is no such board.
+        """
+        ...
+
+    async def snapshots(self, board_id: str, *, at_most: int | None = None) -> list[SnapshotRecord]:
+        """Snapshots with ``seq <= at_most`` (all when None), newest first."""
+        ...
+
+    async def wait_for_others(self) -> None:
+        """Return when another process may have appended since the last return (spurious returns are allowed).
+
+        One watcher per store: it is told of all boards at once, and a second one would take its turns away.
+        """
+        ...

@@ -1,0 +1,192 @@
+"""A store in the memory of the process: for tests and for boards that nobody needs tomorrow.
+
+Keeps every promise of the contract but durability. `MemoryStore.peer` stands for another process on the same database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from weakref import WeakSet
+
+from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.clock import Clock, SystemClock
+from crdt_board.errors import NotFound, StoreUnavailable
+from crdt_board.journal import GENESIS_HASH as NO_ENTRY
+from crdt_board.journal import Entry
+from crdt_board.store.appends import assert_sound
+from crdt_board.store.contract import (
+    Append,
+    Appended,
+    AppendResult,
+    BoardHead,
+    HeadMoved,
+    KeyRecord,
+    SchemaRecord,
+    SnapshotRecord,
+)
+
+
+@dataclass(slots=True)
+class _Board:
+    head: BoardHead
+    entries: list[Entry] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    keys: dict[str, KeyRecord] = field(default_factory=dict)
+    schemas: list[SchemaRecord] = field(default_factory=list)
+    snapshots: dict[int, SnapshotRecord] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Database:
+    clock: Clock
+    boards: dict[str, _Board] = field(default_factory=dict)
+    stores: WeakSet[MemoryStore] = field(default_factory=WeakSet)
+
+
+class MemoryStore:
+    """A `Store` whose boards live as long as it or a peer of it. See the contract for what each method promises."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._join(_Database(clock or SystemClock()))
+
+    def peer(self) -> MemoryStore:
+        """Another store on the same boards, as another process would open it. Closing one leaves the other open."""
+        other = MemoryStore.__new__(MemoryStore)
+        other._join(self._database)
+        return other
+
+    def _join(self, database: _Database) -> None:
+        self._database = database
+        self._closed = False
+        self._disturbed = asyncio.Event()
+        database.stores.add(self)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._disturbed.set()
+
+    async def now_ms(self) -> int:
+        self._check_open()
+        return self._database.clock.now_ms()
+
+    async def head(self, board_id: str) -> BoardHead | None:
+        board = self._find(board_id)
+        return board.head if board else None
+
+    async def create(self, board_id: str, *, epoch: str, created_ms: int) -> BoardHead:
+        if board := self._find(board_id):
+            return board.head
+        head = BoardHead(
+            board_id=board_id,
+            epoch=epoch,
+            seq=0,
+            hash=NO_ENTRY,
+            version=0,
+            checkpoint_hash=NO_CHECKPOINT,
+            created_ms=created_ms,
+        )
+        self._database.boards[board_id] = _Board(head)
+        self._disturb_others()
+        return head
+
+    async def boards(self, *, after: str = "", limit: int = 100) -> list[BoardHead]:
+        self._check_open()
+        following = sorted(board_id for board_id in self._database.boards if board_id > after)
+        return [self._database.boards[board_id].head for board_id in following[: max(limit, 0)]]
+
+    async def append(self, requests: Sequence[Append]) -> list[AppendResult]:
+        self._check_open()
+        assert_sound(requests)
+        results = [self._append(request) for request in requests]
+        self._disturb_others()
+        return results
+
+    def _append(self, request: Append) -> AppendResult:
+        board = self._find(request.board_id)
+        if board is None:
+            return HeadMoved(head=None)
+        if (board.head.epoch, board.head.seq) != (request.epoch, request.expected_seq):
+            return HeadMoved(head=board.head)
+        last = request.entries[-1]
+        version, checkpoint_hash = board.head.version, board.head.checkpoint_hash
+        if request.checkpoints:
+            assert request.checkpoints[0].version == version + 1, (request.board_id, version)
+            version, checkpoint_hash = request.checkpoints[-1].version, request.checkpoints[-1].hash
+        board.head = replace(board.head, seq=last.seq, hash=last.hash, version=version, checkpoint_hash=checkpoint_hash)
+        board.entries.extend(request.entries)
+        board.checkpoints.extend(request.checkpoints)
+        board.keys.update((record.key, record) for record in request.keys)
+        return Appended(seq=last.seq)
+
+    async def entries(self, board_id: str, *, after: int, limit: int) -> list[Entry]:
+        board = self._find(board_id)
+        start = max(after, 0)
+        return board.entries[start : start + max(limit, 0)] if board else []
+
+    async def checkpoints(self, board_id: str, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
+        board = self._find(board_id)
+        found = board.checkpoints if board else []
+        earlier = found if before is None else found[: max(before - 1, 0)]
+        return earlier[::-1][: max(limit, 0)]
+
+    async def checkpoint(self, board_id: str, version: int) -> Checkpoint | None:
+        board = self._find(board_id)
+        return board.checkpoints[version - 1] if board and 0 < version <= len(board.checkpoints) else None
+
+    async def keys(self, board_id: str, keys: Sequence[str]) -> dict[str, KeyRecord]:
+        board = self._find(board_id)
+        return {key: board.keys[key] for key in keys if key in board.keys} if board else {}
+
+    async def schemas(self, board_id: str) -> list[SchemaRecord]:
+        board = self._find(board_id)
+        return list(board.schemas) if board else []
+
+    async def add_schema(self, board_id: str, schema: SchemaRecord) -> bool:
+        board = self._get(board_id)
+        if schema.number != len(board.schemas) + 1:
+            return False
+        board.schemas.append(schema)
+        return True
+
+    async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
+        assert keep > 0, keep
+        board = self._get(snapshot.board_id)
+        board.snapshots[snapshot.seq] = snapshot
+        for seq in sorted(board.snapshots)[:-keep]:
+            del board.snapshots[seq]
+
+    async def snapshots(self, board_id: str, *, at_most: int | None = None) -> list[SnapshotRecord]:
+        board = self._find(board_id)
+        if board is None:
+            return []
+        seqs = sorted(board.snapshots)
+        end = len(seqs) if at_most is None else bisect.bisect_right(seqs, at_most)
+        return [board.snapshots[seq] for seq in reversed(seqs[:end])]
+
+    async def wait_for_others(self) -> None:
+        self._check_open()
+        await self._disturbed.wait()
+        self._check_open()
+        self._disturbed.clear()
+
+    def _disturb_others(self) -> None:
+        for store in self._database.stores:
+            if store is not self:
+                store._disturbed.set()
+
+    def _find(self, board_id: str) -> _Board | None:
+        self._check_open()
+        return self._database.boards.get(board_id)
+
+    def _get(self, board_id: str) -> _Board:
+        if board := self._find(board_id):
+            return board
+        raise NotFound(f"there is no board {board_id}", board_id=board_id)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store was closed")

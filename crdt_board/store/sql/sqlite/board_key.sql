@@ -1,0 +1,3 @@
+SELECT key
+FROM boards
+WHERE id = :board_id

@@ -1,0 +1,3 @@
+SELECT id, epoch, seq, hash, version, checkpoint_hash, created_ms
+FROM boards
+WHERE id = :board_id

@@ -1,0 +1,2 @@
+INSERT INTO checkpoints (board, version, seq)
+VALUES (:board, :version, :seq)

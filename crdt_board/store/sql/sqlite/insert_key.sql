@@ -1,0 +1,2 @@
+INSERT INTO keys (board, key, fingerprint, version)
+VALUES (:board, :key, :fingerprint, :version)

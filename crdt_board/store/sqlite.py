@@ -1,0 +1,226 @@
+"""The store on one SQLite file, which several processes may use at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.clock import Clock, SystemClock
+from crdt_board.errors import BoardCorrupt, NotFound, StoreUnavailable
+from crdt_board.journal import GENESIS_HASH as NO_ENTRY
+from crdt_board.journal import Entry
+from crdt_board.store import sqlite_rows as rows
+from crdt_board.store.appends import assert_sound
+from crdt_board.store.contract import (
+    Append,
+    Appended,
+    AppendResult,
+    BoardHead,
+    HeadMoved,
+    KeyRecord,
+    SchemaRecord,
+    SnapshotRecord,
+)
+from crdt_board.store.sql_files import load_statements
+from crdt_board.store.sqlite_file import SqliteFile, Synchronous, is_damage
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.05
+_INTEGER_MAX = 2**63 - 1
+
+_SQL = load_statements("sqlite")
+
+
+class SqliteStore:
+    """A `Store` on one SQLite file. See the contract for what each method promises."""
+
+    def __init__(self, file: SqliteFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._closed = False
+        self._data_version: int | None = None
+
+    @classmethod
+    async def open(
+        cls, path: str | os.PathLike[str], *, synchronous: Synchronous = "FULL", clock: Clock | None = None
+    ) -> SqliteStore:
+        """Open the file at ``path``, and make it when it is missing; its folder must exist.
+
+        With ``synchronous="FULL"`` an answered append survives the loss of power; with ``NORMAL`` or ``OFF`` it
+        survives the end of the process only.
+
+        Raises:
+            StoreUnavailable: the file belongs to another program, is no database, cannot be read or is newer than
+                this program. Nothing was written into it in that case.
+        """
+        store = cls(await SqliteFile.open(path, synchronous=synchronous), clock or SystemClock())
+        store._data_version = await store._file.data_version()
+        return store
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._file.close()
+
+    async def now_ms(self) -> int:
+        if self._closed:
+            raise StoreUnavailable("the store was closed")
+        return self._clock.now_ms()
+
+    async def head(self, board_id: str) -> BoardHead | None:
+        found = await self._read(rows.read_head, "head", board_id)
+        return found[0] if found else None
+
+    async def create(self, board_id: str, *, epoch: str, created_ms: int) -> BoardHead:
+        row = {
+            "board_id": board_id,
+            "epoch": epoch,
+            "hash": bytes.fromhex(NO_ENTRY),
+            "checkpoint_hash": bytes.fromhex(NO_CHECKPOINT),
+            "created_ms": created_ms,
+        }
+        await self._file.write(lambda connection: connection.execute(_SQL["create_board"], row).rowcount)
+        head = await self.head(board_id)
+        assert head is not None, board_id
+        return head
+
+    async def boards(self, *, after: str = "", limit: int = 100) -> list[BoardHead]:
+        found = await self._file.read(_SQL["boards"], {"after": after, "limit": _clamp(limit)})
+        return [rows.read_rows([row], rows.read_head, _name(row), seq_column=None)[0] for row in found]
+
+    async def append(self, requests: Sequence[Append]) -> list[AppendResult]:
+        assert_sound(requests)
+        return await self._file.write(partial(_append_all, tuple(requests)))
+
+    async def entries(self, board_id: str, *, after: int, limit: int) -> list[Entry]:
+        bounds = {"after": rows.clamp_seq(after), "limit": _clamp(limit)}
+        return await self._read(rows.read_entry, "entries", board_id, seq_column=0, **bounds)
+
+    async def checkpoints(self, board_id: str, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
+        bounds = {"before": _INTEGER_MAX if before is None else _clamp(before), "limit": _clamp(limit)}
+        return await self._read(rows.read_checkpoint, "checkpoints", board_id, seq_column=1, **bounds)
+
+    async def checkpoint(self, board_id: str, version: int) -> Checkpoint | None:
+        found = await self.checkpoints(board_id, before=version + 1, limit=1)
+        return found[0] if found and found[0].version == version else None
+
+    async def keys(self, board_id: str, keys: Sequence[str]) -> dict[str, KeyRecord]:
+        found = await self._read(rows.read_key, "keys", board_id, keys=json.dumps(list(keys)))
+        return {record.key: record for record in found}
+
+    async def schemas(self, board_id: str) -> list[SchemaRecord]:
+        return await self._read(rows.read_schema, "schemas", board_id)
+
+    async def add_schema(self, board_id: str, schema: SchemaRecord) -> bool:
+        row = {"number": schema.number, "fingerprint": schema.fingerprint, "document": schema.document}
+
+        def insert(connection: sqlite3.Connection) -> bool:
+            board = _board_key(connection, board_id)
+            return connection.execute(_SQL["insert_schema"], {"board": board, **row}).rowcount == 1
+
+        return await self._file.write(insert)
+
+    async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
+        assert keep > 0, keep
+
+        def save(connection: sqlite3.Connection) -> None:
+            board = _board_key(connection, snapshot.board_id)
+            connection.execute(_SQL["save_snapshot"], rows.write_snapshot(board, snapshot))
+            connection.execute(_SQL["drop_snapshots"], {"board": board, "keep": keep})
+
+        await self._file.write(save)
+
+    async def snapshots(self, board_id: str, *, at_most: int | None = None) -> list[SnapshotRecord]:
+        bound = rows.SEQ_MAX if at_most is None else min(at_most, rows.SEQ_MAX)
+        if bound < 0:
+            return []
+        return await self._read(rows.read_snapshot, "snapshots", board_id, seq_column=0, at_most=bound)
+
+    async def wait_for_others(self) -> None:
+        # SQLite rings no bell. A commit of our own does not move the number, so a busy process does not wake itself.
+        while (found := await self._file.data_version()) == self._data_version:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
+        self._data_version = found
+
+    async def _read(
+        self,
+        read: Callable[[str, rows.Row], T],
+        statement: str,
+        board_id: str,
+        *,
+        seq_column: int | None = None,
+        **parameters: object,
+    ) -> list[T]:
+        try:
+            found = await self._file.read(_SQL[statement], {"board_id": board_id, **parameters})
+        except StoreUnavailable as error:
+            if not is_damage(error):
+                raise
+            raise BoardCorrupt(f"board {board_id}: {error.message}", board_id=board_id, seq=None) from error
+        return rows.read_rows(found, read, board_id, seq_column=seq_column)
+
+
+def _append_all(requests: Sequence[Append], connection: sqlite3.Connection) -> list[AppendResult]:
+    return [_append(connection, request) for request in requests]
+
+
+def _append(connection: sqlite3.Connection, request: Append) -> AppendResult:
+    last = request.entries[-1]
+    newest = bytes.fromhex(request.checkpoints[-1].hash) if request.checkpoints else None
+    moved = connection.execute(
+        _SQL["move_head"],
+        {
+            "board_id": request.board_id,
+            "epoch": request.epoch,
+            "expected_seq": request.expected_seq,
+            "seq": last.seq,
+            "hash": bytes.fromhex(last.hash),
+            "commits": len(request.checkpoints),
+            "checkpoint_hash": newest,
+        },
+    ).fetchall()
+    if not moved:
+        return HeadMoved(head=_current_head(connection, request.board_id))
+    ((board, version),) = moved
+    assert not request.checkpoints or request.checkpoints[-1].version == version, (request.board_id, version)
+    connection.executemany(_SQL["insert_entry"], [rows.write_entry(board, entry) for entry in request.entries])
+    connection.executemany(
+        _SQL["insert_checkpoint"],
+        [{"board": board, "version": made.version, "seq": made.seq} for made in request.checkpoints],
+    )
+    connection.executemany(
+        _SQL["insert_key"],
+        [
+            {"board": board, "key": used.key, "fingerprint": used.fingerprint, "version": used.version}
+            for used in request.keys
+        ],
+    )
+    return Appended(seq=last.seq)
+
+
+def _current_head(connection: sqlite3.Connection, board_id: str) -> BoardHead | None:
+    found = connection.execute(_SQL["head"], {"board_id": board_id}).fetchall()
+    heads = rows.read_rows(found, rows.read_head, board_id, seq_column=None)
+    return heads[0] if heads else None
+
+
+def _board_key(connection: sqlite3.Connection, board_id: str) -> int:
+    row = connection.execute(_SQL["board_key"], {"board_id": board_id}).fetchone()
+    if row is None:
+        raise NotFound(f"there is no board {board_id}", board_id=board_id)
+    return int(row[0])
+
+
+def _clamp(bound: int) -> int:
+    return min(max(bound, 0), _INTEGER_MAX)
+
+
+def _name(row: rows.Row) -> str:
+    return str(row[0], "utf-8", "replace") if isinstance(row[0], bytes) else repr(row[0])

@@ -1,0 +1,1 @@
+"""Public tools for testing a store, or an application of CRDT Board."""

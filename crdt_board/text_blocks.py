@@ -1,0 +1,44 @@
+"""The stretches of text that a document stores for one client, read from its own encoding."""
+
+from __future__ import annotations
+
+from crdt_board.reader import Reader
+from crdt_board.update_walk import _GC, _KIND, _SKIP, _read_content, _read_place
+
+_STRING = 4
+_DEPTH_MAX = 1_000  # the document holds it already, so that nothing is refused here
+
+
+def text_blocks(update: bytes, client: int) -> list[tuple[int, str]]:
+    """For each text block of ``client``: its first clock and its content, whatever text it belongs to.
+
+    Raises:
+        MalformedUpdate: ``update`` is not an update.
+    """
+    reader = Reader(update)
+    blocks: list[tuple[int, str]] = []
+    for _ in range(reader.count(bytes_each=5)):
+        structs = reader.count(bytes_each=2)
+        found = _client_blocks(reader, structs, wanted := reader.varuint() == client)
+        if wanted:
+            blocks = found
+    return blocks
+
+
+def _client_blocks(reader: Reader, structs: int, wanted: bool) -> list[tuple[int, str]]:
+    clock = reader.varuint()
+    blocks: list[tuple[int, str]] = []
+    for _ in range(structs):
+        info = reader.byte()
+        if info in (_GC, _SKIP):
+            clock += reader.varuint()
+            continue
+        _read_place(reader, info)
+        start = reader.position
+        length = _read_content(reader, info & _KIND, _DEPTH_MAX)
+        if wanted and info & _KIND == _STRING:
+            end, reader.position = reader.position, start
+            blocks.append((clock, reader.string()))
+            reader.position = end
+        clock += length
+    return blocks

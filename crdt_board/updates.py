@@ -1,0 +1,142 @@
+"""Facts about Yjs v1 updates and state vectors, taken from their bytes without applying them to a document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pycrdt
+
+from crdt_board.errors import LimitExceeded, MalformedUpdate
+from crdt_board.limits import Limits
+from crdt_board.reader import Reader
+from crdt_board.update_walk import check_nesting
+from crdt_board.varint import write_varuint
+
+EMPTY_UPDATE = b"\x00\x00"
+"""The update that changes nothing."""
+
+# Every level of nesting needs one of these bytes: the tags of arrays and objects in values, and the first byte of a
+# struct that holds a shared type, whatever its flags. Counting them bounds the depth without knowing where they are.
+_NESTING_BYTES = b"uv" + bytes(flags | 7 for flags in range(0, 256, 32))
+
+# yrs reserves memory for what an array or object announces, before reading it: from 2^21 values on, look closely.
+_LARGE_COUNT = re.compile(rb"[uv][\x80-\xff]{3}")
+
+_CLOCK_END = 1 << 32  # clocks are 32 bit in yrs, so a larger number in a state vector is a client id
+_LARGE_STATE_BYTES = 1024
+
+
+def check_update(update: bytes, limits: Limits) -> None:
+    """Return when ``update`` is safe to hand to pycrdt, which checks it further.
+
+    Deep values overflow yrs' stack and end the process (100,000 levels, 200 kB: SIGSEGV in ``apply_update``,
+    ``merge_updates``, ``get_state`` and ``get_update``); so does deleting or printing a chain of 100,000 nested shared
+    types, which are applied without complaint. An update of a million announced clients makes yrs reserve and clear
+    the room for them.
+
+    Costs 0.6 µs for 30 bytes and 2.6 ms for a MB; when the bytes could hold a value that is too deep, a walk of about
+    3 µs a struct and 0.5 µs a value (0.1 s for a list of 50,000 small objects).
+
+    Raises:
+        LimitExceeded: it has more than ``update_bytes_max`` bytes.
+        MalformedUpdate: it is empty, announces more than it holds, or is nested deeper than ``nesting_depth_max``.
+    """
+    size = len(update)
+    if size > limits.update_bytes_max:
+        raise LimitExceeded(
+            f"an update of {size} bytes is larger than {limits.update_bytes_max}",
+            limit="update_bytes_max",
+            value=size,
+            maximum=limits.update_bytes_max,
+        )
+    Reader(update).count()
+    nesting_bytes = size - len(update.translate(None, _NESTING_BYTES))
+    if nesting_bytes > limits.nesting_depth_max or _LARGE_COUNT.search(update):
+        check_nesting(update, limits.nesting_depth_max)
+
+
+def is_integrated(update: bytes, state_vector: bytes) -> bool:
+    """True when every struct of ``update`` and everything that it deletes is inside ``state_vector``.
+
+    ``update`` has passed `check_update`; ``state_vector`` is the document's after the update was applied to it. False
+    then means that a part of the update waits for others which have not arrived; deletions that wait are in no
+    snapshot.
+
+    Costs 0.5 µs with 10 clients in the state vector, 10 µs with 1,000 and 50 µs with 5,000, but at most 15 µs there
+    when the update comes from one client whose id is 2^32 or more. Deletions add 3 µs and one more such look.
+
+    Raises:
+        MalformedUpdate: either is not what it should be.
+    """
+    known = state_vector if len(state_vector) < _LARGE_STATE_BYTES else _relevant_state(update, state_vector)
+    rest = _beyond(update, known)
+    if rest[0] != 0:
+        return False
+    return rest == EMPTY_UPDATE or _beyond(_deleted_structs(rest), state_vector)[0] == 0
+
+
+def decode_state_vector(data: bytes) -> dict[int, int]:
+    """Client ids and the clocks that they have reached.
+
+    Raises:
+        MalformedUpdate: ``data`` is not a state vector.
+    """
+    reader = Reader(data)
+    clocks = {reader.varuint(): reader.varuint() for _ in range(reader.count(bytes_each=2))}
+    reader.finish()
+    return clocks
+
+
+def encode_state_vector(clocks: Mapping[int, int]) -> bytes:
+    """The inverse of `decode_state_vector`."""
+    parts = [write_varuint(len(clocks))]
+    for client, clock in clocks.items():
+        parts += write_varuint(client), write_varuint(clock)
+    return b"".join(parts)
+
+
+def _beyond(update: bytes, state_vector: bytes) -> bytes:
+    """What of ``update`` is not in ``state_vector``, and all of its deletions; it begins with the count of clients."""
+    try:
+        return pycrdt.get_update(update, state_vector)
+    except ValueError as error:
+        raise MalformedUpdate(f"not an update: {error}") from None
+
+
+def _deleted_structs(update: bytes) -> bytes:
+    """An update that begins at clock 0 and holds every struct which the struct-less ``update`` deletes."""
+    reader = Reader(update)
+    reader.byte()
+    ends: dict[int, int] = {}
+    for _ in range(reader.count(bytes_each=2)):
+        client = reader.varuint()
+        for _ in range(reader.count(bytes_each=2)):
+            ends[client] = max(ends.get(client, 0), reader.varuint() + reader.varuint())
+    collected = [b"\x01" + write_varuint(client) + b"\x00\x00" + write_varuint(end) for client, end in ends.items()]
+    return write_varuint(len(ends)) + b"".join(collected) + b"\x00"
+
+
+def _relevant_state(update: bytes, state_vector: bytes) -> bytes:
+    """``state_vector`` cut down to the client of ``update``, when that can be found without decoding all of it.
+
+    The cost of everything native grows with the length of the state vector. A client id of 2^32 or more cannot be
+    mistaken for a clock; it is whole where it is found if the byte before it ends a number.
+    """
+    reader = Reader(update)
+    if reader.varuint() != 1:
+        return state_vector
+    reader.varuint()
+    client = reader.varuint()
+    if client < _CLOCK_END:
+        return state_vector
+    encoded = write_varuint(client)
+    at = state_vector.find(encoded)
+    while at > 0 and state_vector[at - 1] >= 0x80:
+        at = state_vector.find(encoded, at + 1)
+    if at < 0:
+        return b"\x00"
+    found = Reader(state_vector)
+    found.position = at + len(encoded)
+    found.varuint()
+    return b"\x01" + state_vector[at : found.position]

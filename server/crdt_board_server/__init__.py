@@ -1,0 +1,1 @@
+"""The server of CRDT Board: rooms, connections, HTTP and the command line."""

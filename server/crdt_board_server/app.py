@@ -1,0 +1,141 @@
+"""The composition root: one store, one host of boards, one port for HTTP and websockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from crdt_board import __version__
+from crdt_board.errors import BoardError
+from crdt_board.host import BoardHost
+from crdt_board.limits import DEFAULT_LIMITS, Limits
+from crdt_board.store.contract import Store
+from crdt_board.store.sqlite import SqliteStore
+from crdt_board_server.rooms import Rooms
+from crdt_board_server.websocket import Peers, board_protocol
+
+_READY_SECONDS = 2.0
+_SHUTDOWN_SECONDS = 10
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """How a server is run. ``database`` is a SQLite file; ``port`` 0 takes a free one."""
+
+    database: Path
+    host: str = "127.0.0.1"
+    port: int = 8765
+    limits: Limits = DEFAULT_LIMITS
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take the port, so that a fault is known before anything else is done.
+
+    Raises:
+        OSError: the address is in use or not one of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048)
+
+
+async def serve(config: ServerConfig, listening: socket.socket) -> None:
+    """Serve until the process is told to stop (SIGTERM, SIGINT); everything acknowledged is durable then.
+
+    Raises:
+        StoreUnavailable: the database cannot be opened; nothing was served.
+    """
+    store = await SqliteStore.open(config.database)
+    await serve_store(store, config, listening)
+
+
+async def serve_store(store: Store, config: ServerConfig, listening: socket.socket) -> None:
+    """As `serve`, over a store that is open; closes it."""
+    async with BoardHost(store, idle_seconds=config.limits.room_idle_seconds, limits=config.limits) as host:
+        peers = Peers(Rooms(host), config.limits)
+        settings = uvicorn.Config(
+            build_app(host, peers),
+            http="httptools",
+            ws=board_protocol(peers),
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        await _Server(settings).serve(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, ending normally on a signal.
+
+    uvicorn raises the signal once more when it is done, which would end the process before the boards are closed.
+    """
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def build_app(host: BoardHost, peers: Peers) -> FastAPI:
+    """The HTTP side: health of the process and of its store."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        keep_alive = asyncio.create_task(peers.keep_alive(), name="keep-alive")
+        try:
+            yield
+        finally:
+            keep_alive.cancel()
+
+    app = FastAPI(title="CRDT Board", version=__version__, lifespan=lifespan)
+
+    @app.get("/healthz", summary="Whether the process answers")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok", "version": __version__}
+
+    @app.get("/readyz", summary="Whether boards can be read and written now")
+    async def readyz() -> JSONResponse:
+        problems = await _problems(host, peers)
+        content: dict[str, object] = {"status": "ok" if not problems else "unavailable", "problems": problems}
+        content |= {"boards": len(host.open_boards()), "connections": len(peers)}
+        return JSONResponse(content, status_code=503 if problems else 200)
+
+    return app
+
+
+async def _problems(host: BoardHost, peers: Peers) -> list[str]:
+    problems = [f"board {board_id}: {engine.failure}" for board_id, engine in host.open_boards().items() if engine.failure]
+    if peers.stopping:
+        problems.append("the server is stopping")
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await host.store.boards(limit=1)
+    except BoardError as error:
+        problems.append(f"store: {error}")
+    except TimeoutError:
+        problems.append(f"store: no answer within {_READY_SECONDS:g} s")
+    return problems

@@ -1,0 +1,104 @@
+"""The command line: ``crdt-board serve`` and ``crdt-board demo``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import structlog
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from crdt_board import __version__
+from crdt_board.errors import BoardError
+from crdt_board_server.app import ServerConfig, bind, serve
+
+app = typer.Typer(
+    name="crdt-board",
+    help="A durable board that teams of AI agents, and people, edit at the same time.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_EXIT_FAILURE = 1
+_EXIT_USAGE = 2
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"crdt-board {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001 - typer calls the callback
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("serve")
+def serve_command(
+    db: Annotated[Path, typer.Option(help="SQLite file with the boards; made if it is not there.")] = Path("boards.db"),
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8765,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Serve the boards of a database over websockets, until Ctrl-C or SIGTERM.
+
+    Agents connect to ws://HOST:PORT; any Yjs client to ws://HOST:PORT/ws with the board as its room. GET /healthz and
+    /readyz tell whether the process and its database answer.
+    """
+    _set_up_logging(log_level)
+    try:
+        listening = bind(host, port)
+    except OSError as error:
+        _fail(f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host.")
+    port = listening.getsockname()[1]
+    address = f"[{host}]" if ":" in host else host
+    typer.echo(f"CRDT Board serves {db} on http://{address}:{port} and ws://{address}:{port} (Ctrl-C stops it)", err=True)
+    try:
+        with contextlib.closing(listening), contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(serve(ServerConfig(database=db, host=host, port=port), listening))
+    except BoardError as error:
+        _fail(str(error))
+
+
+def _set_up_logging(level: str) -> None:
+    names = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+    if level.lower() not in names:
+        _fail(f"--log-level {level}: choose one of {', '.join(names)}", _EXIT_USAGE)
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso"),
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=names[level.lower()], handlers=[handler], force=True)
+    for noisy in ("uvicorn.error", "crdt_board_server.wire"):
+        logging.getLogger(noisy).setLevel(max(names[level.lower()], logging.WARNING))
+
+
+def _fail(message: str, code: int = _EXIT_FAILURE) -> NoReturn:
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False)
+    raise typer.Exit(code)

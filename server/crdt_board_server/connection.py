@@ -1,0 +1,325 @@
+"""One websocket of one peer: a thin shell around `ServerSession` that reads, submits and writes.
+
+Frames are encoded by the session and the room and written to the transport as they are: a server masks nothing and
+compresses nothing, so that the same bytes serve every peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from pydantic import JsonValue
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
+
+from crdt_board import control, events
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.document import Document
+from crdt_board.engine import Engine
+from crdt_board.errors import BoardError, BoardReplaced
+from crdt_board.limits import Limits
+from crdt_board.planning import Receipt, Submission
+from crdt_board.session import Broadcast, Frames, PeerKind, ServerSession
+from crdt_board_server.close_codes import SHUTTING_DOWN, UNFORESEEN, closing_of
+from crdt_board_server.rooms import Room, Rooms, encode_frames
+
+GUEST = "guest"
+"""The author of what a stock client writes, unless its address names one (``?agent=``)."""
+
+_REQUESTS_MAX = 32
+_REASON_BYTES_MAX = 120
+
+logger = logging.getLogger(__name__)
+
+
+class Peer:
+    """A member of a room over one websocket.
+
+    Invariants:
+        1. Everything that the peer sent is submitted in the order in which it came.
+        2. Entries are written only by the room, and only after the step 2 (`Room.add` is called in the same moment).
+        3. While more is unsent than ``send_buffer_bytes_max``, the peer is not read either.
+    """
+
+    def __init__(self, socket: ServerConnection, kind: PeerKind, agent: str, limits: Limits) -> None:
+        self.kind: PeerKind = kind
+        self.wrote_since_tick = False
+        self._socket = socket
+        self._agent = agent
+        self._limits = limits
+        self._session = ServerSession(kind, limits)
+        self._room: Room | None = None
+        self._behind: bytes | None = None
+        self._ack: tuple[int, int] | None = None
+        self._requests: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def _engine(self) -> Engine:
+        assert self._room is not None
+        return self._room.engine
+
+    async def run(self, rooms: Rooms, board_id: str) -> None:
+        """Serve the peer until it goes, and then clean up after it."""
+        try:
+            async with rooms.enter(board_id) as room:
+                self._room = room
+                try:
+                    await self._serve()
+                finally:
+                    self._leave(room)
+        except BoardError as error:
+            await self._close(error)
+        except ConnectionClosed:
+            pass  # the usual end; websockets has logged it at debug level
+        except Exception:  # the boundary of this connection: only its own peer is cut off
+            logger.exception("board %s: the connection of a peer failed", board_id)
+            await self._socket.close(UNFORESEEN, "internal failure")
+
+    # As a member of its room.
+
+    def write(self, data: bytes) -> None:
+        if data and self._socket.protocol.state is State.OPEN:
+            self._socket.transport.write(data)
+            self.wrote_since_tick = True
+
+    @property
+    def is_full(self) -> bool:
+        return self._socket.paused
+
+    def fall_behind(self, state_vector: bytes) -> None:
+        self._behind = state_vector
+
+    def end(self, error: BoardError) -> None:
+        self._start_ending(self._close(error))
+
+    def shut_down(self) -> None:
+        """The server is stopping: decide what this peer has sent, acknowledge it, and close with a code to retry."""
+
+        async def finish() -> None:
+            with contextlib.suppress(BoardError):
+                if self._room is not None:
+                    await self._room.engine.read(lambda _document: None)
+                    self._send_ack()
+            await self._socket.close(SHUTTING_DOWN, "the server is stopping")
+
+        self._start_ending(finish())
+
+    def keep_alive(self) -> None:
+        """Called every ``keepalive_seconds``: say something, unless something was said since the last time."""
+        if not self.wrote_since_tick:
+            self._send(self._session.keepalive())
+        self.wrote_since_tick = False
+
+    def drained(self) -> None:
+        """The socket took what was waiting; catch up from state if entries were left out meanwhile."""
+        if self._behind is not None and self._room is not None:
+            self._start_request(self._catch_up())
+
+    # What the peer sends.
+
+    async def _serve(self) -> None:
+        if self.kind == "stock":
+            self._send(self._session.step1(await self._engine.read(Document.state_vector)))
+        async for message in self._socket:
+            received = (
+                self._session.receive_text(message)
+                if isinstance(message, str)
+                else self._session.receive_binary(message)
+            )
+            for event in received:
+                await self._handle(event)
+            if self._socket.paused:
+                await self._socket.drain()  # invariant 3
+
+    async def _handle(self, event: events.ServerEvent) -> None:
+        match event:
+            case events.UpdatesReceived():
+                await self._engine.has_room()
+                self._submit(event)
+            case events.SyncRequested(state_vector):
+                await self._engine.read(partial(self._synchronise, state_vector))
+            case events.PresenceReceived(states):
+                self._take_presence(states)
+            case events.PresenceQueried():
+                self._send(self._session.presence(self._all_presence()))
+            case events.HelloReceived(hello):
+                await self._welcome(hello)
+            case events.ResyncNeeded(after):
+                self._send(self._session.resync(after))
+                self._send(self._session.step1(await self._engine.read(Document.state_vector)))
+            case events.RequestReceived(request_id, body):
+                await self._answer(request_id, body)
+
+    def _submit(self, event: events.UpdatesReceived) -> None:
+        self._engine.submit(
+            Submission(
+                updates=event.updates,
+                author=event.agent or self._agent,
+                source=self,
+                written=partial(self._written, event.last_number),
+                is_difference=event.is_difference,
+            )
+        )
+
+    def _written(self, number: int | None, receipt: Receipt) -> None:
+        if receipt.error is not None:
+            self.end(receipt.error)
+        elif receipt.gapped:
+            self._send(self._session.step1(self._engine.state_vector()))
+        elif number is not None and receipt.seq is not None:
+            if self._ack is None:
+                asyncio.get_running_loop().call_soon(self._send_ack)
+            self._ack = (number, receipt.seq)
+
+    def _send_ack(self) -> None:
+        """One acknowledgement covers everything that became durable in this turn of the loop."""
+        ack, self._ack = self._ack, None
+        if ack is not None:
+            self._send(self._session.ack(*ack))
+
+    def _synchronise(self, state_vector: bytes, document: Document) -> None:
+        """Answer a step 1; runs in the writer's task, so that nothing is published in between (invariant 2)."""
+        assert self._room is not None
+        self._send(self._session.step2(document.encode(state_vector)))
+        self._send_position()
+        self._behind = None
+        self._room.add(self)
+
+    def _send_position(self, updates: tuple[bytes, ...] = ()) -> None:
+        """Tell the peer up to where it holds everything now, and all that is not in the journal."""
+        assert self._room is not None
+        if self.kind == "own" or updates:
+            self._send(self._session.entry(Broadcast(self._engine.seq, "", updates)))
+        if self._room.checkpoint is not None:
+            self._send(self._session.checkpoint(self._room.checkpoint))
+        self._send(self._session.presence(self._all_presence()))
+
+    async def _welcome(self, hello: control.ClientHello) -> None:
+        assert self._room is not None
+        engine = self._engine
+        if hello.epoch is not None and hello.epoch != engine.epoch:
+            raise BoardReplaced(
+                f"board {engine.board_id} was made anew since this replica was connected; open it again",
+                board_id=engine.board_id,
+            )
+        if hello.layout is not None:
+            await engine.join(hello.layout)
+        self._agent = hello.agent
+        greeting = control.ServerHello(
+            board=engine.board_id,
+            epoch=engine.epoch,
+            seq=engine.seq,
+            version=engine.version,
+            checkpoint=self._room.checkpoint,
+            schema_version=engine.schema_version,
+            limits=control.PeerLimits.of(self._limits),
+        )
+        self._send(self._session.hello(greeting))
+        self._send(self._session.step1(await engine.read(Document.state_vector)))
+
+    def _take_presence(self, states: tuple[Any, ...]) -> None:
+        assert self._room is not None
+        accepted = self._room.presence.apply(states, self)
+        self._room.tell_presence(accepted, self._session.presence(accepted), apart_from=self)
+
+    def _all_presence(self) -> tuple[Any, ...]:
+        assert self._room is not None
+        return self._room.presence.all_states()
+
+    # Requests.
+
+    async def _answer(self, request_id: int, body: control.Commit | control.ListCheckpoints | control.StateAt) -> None:
+        while len(self._requests) >= _REQUESTS_MAX:
+            await asyncio.wait(self._requests, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            answer = self._begin(body)
+        except BoardError as error:
+            self._send(self._session.refused(error, request_id))
+            return
+        self._start_request(self._finish(request_id, answer))
+
+    def _begin(
+        self, body: control.Commit | control.ListCheckpoints | control.StateAt
+    ) -> Coroutine[Any, Any, JsonValue]:
+        """Start a request; a commit is queued at once, behind the updates that came before it (invariant 1)."""
+        match body:
+            case control.Commit(request=request):
+                return _committed(self._engine.commit(request))
+            case control.ListCheckpoints(before=before, limit=limit):
+                return _checkpoints(self._engine, before, limit)
+            case control.StateAt(version=version):
+                return _state_at(self._engine, version)
+
+    async def _finish(self, request_id: int, answer: Coroutine[Any, Any, JsonValue]) -> None:
+        try:
+            frames = self._session.answer(request_id, await answer)
+        except BoardError as error:
+            frames = self._session.refused(error, request_id)
+        self._send_ack()
+        self._send(frames)
+
+    async def _catch_up(self) -> None:
+        """Send one difference in place of everything that was left out."""
+
+        def send(document: Document) -> None:
+            if self._behind is None or self._room is None or self._socket.paused:
+                return
+            difference, self._behind = document.encode(self._behind), None
+            self._send_position((difference,))
+            self._room.add(self)
+
+        with contextlib.suppress(BoardError):
+            await self._engine.read(send)
+
+    # Ending.
+
+    def _leave(self, room: Room) -> None:
+        room.remove(self)
+        gone = room.presence.drop_owner(self)
+        room.tell_presence(gone, self._session.presence(gone), apart_from=self)
+        for request in self._requests:
+            request.cancel()
+
+    async def _close(self, error: BoardError) -> None:
+        if self.kind == "own":
+            self._send(self._session.refused(error))
+        reason = str(error).encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+        await self._socket.close(closing_of(error).close_code, reason)
+
+    def _start_ending(self, ending: Coroutine[Any, Any, None]) -> None:
+        if self._ending is None:
+            self._ending = asyncio.create_task(ending, name="end-connection")
+        else:
+            ending.close()
+
+    def _start_request(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="request")
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    def _send(self, frames: Frames) -> None:
+        self.write(encode_frames(frames))
+
+
+async def _committed(answer: asyncio.Future[Checkpoint]) -> JsonValue:
+    return _plain(await answer)
+
+
+async def _checkpoints(engine: Engine, before: int | None, limit: int) -> JsonValue:
+    return [_plain(checkpoint) for checkpoint in await engine.checkpoints(before=before, limit=limit)]
+
+
+async def _state_at(engine: Engine, version: int) -> JsonValue:
+    checkpoint, state = await engine.state_at(version)
+    return {"checkpoint": _plain(checkpoint), "state": state}
+
+
+def _plain(checkpoint: Checkpoint) -> dict[str, JsonValue]:
+    return checkpoint.model_dump(mode="json")

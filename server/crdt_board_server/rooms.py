@@ -1,0 +1,194 @@
+"""Rooms: a board that is live on this server, with everybody who is connected to it.
+
+A room encodes what the engine publishes once for each kind of peer and hands the bytes to its members. It knows no
+sockets: a member takes bytes, and says when it cannot take more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from websockets.frames import Frame, Opcode
+
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.control import CheckpointMade, encode
+from crdt_board.engine import Engine, PublishedEntry
+from crdt_board.errors import BoardError
+from crdt_board.host import BoardHost
+from crdt_board.presence import PresenceState, PresenceTable
+from crdt_board.session import Broadcast, Frames, PeerKind
+
+
+class Member(Protocol):
+    """One connection, as its room sees it."""
+
+    kind: PeerKind
+
+    def write(self, data: bytes) -> None:
+        """Send encoded websocket frames. Must not raise and must not wait; a closed member ignores them."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is unsent than this member may have waiting."""
+        ...
+
+    def fall_behind(self, state_vector: bytes) -> None:
+        """Nothing is written from now on; the member catches up from ``state_vector`` when it can."""
+        ...
+
+    def end(self, error: BoardError) -> None:
+        """Close the connection because of ``error``."""
+        ...
+
+
+def encode_frames(frames: Frames) -> bytes:
+    """The websocket frames that a server sends for ``frames``, as bytes; a server does not mask."""
+    return b"".join(
+        Frame(Opcode.TEXT, frame.encode()).serialize(mask=False)
+        if isinstance(frame, str)
+        else Frame(Opcode.BINARY, frame).serialize(mask=False)
+        for frame in frames
+    )
+
+
+class Room:
+    """Everybody on one board; the listener of its engine.
+
+    Invariants:
+        1. A member that is not behind has been written every published entry since it was added, but its own.
+        2. A member that is behind gets no entries until it has caught up from the state vector that it was given.
+    """
+
+    def __init__(self, engine: Engine, checkpoint: Checkpoint | None) -> None:
+        self.engine = engine
+        self.checkpoint = checkpoint
+        """The newest checkpoint that was published, None before the first."""
+        self.presence = PresenceTable(engine.limits)
+        self.users = 0
+        self._members: set[Member] = set()
+        self._behind: set[Member] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, member: Member) -> None:
+        """Publish to ``member`` from now on."""
+        self._members.add(member)
+        self._behind.discard(member)
+
+    def remove(self, member: Member) -> None:
+        self._members.discard(member)
+        self._behind.discard(member)
+
+    def members(self) -> list[Member]:
+        return list(self._members)
+
+    def published(self, entries: Sequence[PublishedEntry]) -> None:
+        encoded = _Encoded(entries)
+        state_vector: bytes | None = None
+        for member in list(self._members):
+            if member in self._behind:
+                continue
+            member.write(encoded.for_member(member))
+            if member.is_full:
+                state_vector = state_vector or self.engine.state_vector()
+                self._behind.add(member)
+                member.fall_behind(state_vector)
+        for shown in entries:
+            self.checkpoint = shown.checkpoint or self.checkpoint
+
+    def stopped(self, error: BoardError) -> None:
+        for member in self.members():
+            member.end(error)
+
+    def tell_presence(self, states: Sequence[PresenceState], frames: Frames, *, apart_from: Member | None) -> None:
+        """Hand presence to every member that can take it now; one that is behind hears all states when it catches up."""
+        if not states:
+            return
+        data = encode_frames(frames)
+        for member in list(self._members):
+            if member is not apart_from and member not in self._behind:
+                member.write(data)
+
+
+class _Encoded:
+    """Published entries in the form of each kind of peer, made when the first member wants it."""
+
+    def __init__(self, entries: Sequence[PublishedEntry]) -> None:
+        self._entries = entries
+        self._sources = {id(shown.source) for shown in entries if shown.source is not None}
+        self._pieces: dict[PeerKind, list[bytes]] = {}
+        self._whole: dict[PeerKind, bytes] = {}
+
+    def for_member(self, member: Member) -> bytes:
+        """A stock peer is sent its own updates too, by which it knows that they are saved. One of ours is sent its own
+        entries without their updates, so that it knows up to where it holds the journal."""
+        pieces = self._pieces_for(member.kind)
+        if member.kind == "own" and id(member) in self._sources:
+            return b"".join(
+                encode_frames(_own_frames(shown, with_updates=False)) if shown.source is member else piece
+                for piece, shown in zip(pieces, self._entries, strict=True)
+            )
+        if member.kind not in self._whole:
+            self._whole[member.kind] = b"".join(pieces)
+        return self._whole[member.kind]
+
+    def _pieces_for(self, kind: PeerKind) -> list[bytes]:
+        if kind not in self._pieces:
+            encode = _own_frames if kind == "own" else _stock_frames
+            self._pieces[kind] = [encode_frames(encode(shown)) for shown in self._entries]
+        return self._pieces[kind]
+
+
+class Rooms:
+    """The rooms of a server, by board."""
+
+    def __init__(self, host: BoardHost) -> None:
+        self.host = host
+        self._rooms: dict[str, Room] = {}
+
+    def open_rooms(self) -> list[Room]:
+        return list(self._rooms.values())
+
+    @contextlib.asynccontextmanager
+    async def enter(self, board_id: str) -> AsyncIterator[Room]:
+        """The room of a board, for as long as one connection is in it; see `BoardHost.acquire` for the errors."""
+        async with self.host.board(board_id) as engine:
+            room = await self._room(engine)
+            room.users += 1
+            try:
+                yield room
+            finally:
+                room.users -= 1
+                if room.users == 0:
+                    engine.remove_listener(room)
+                    if self._rooms.get(board_id) is room:
+                        del self._rooms[board_id]
+
+    async def _room(self, engine: Engine) -> Room:
+        newest = await engine.checkpoints(limit=1)
+        room = self._rooms.get(engine.board_id)
+        if room is None or room.engine is not engine:
+            room = self._rooms[engine.board_id] = Room(engine, newest[0] if newest else None)
+            engine.add_listener(room)
+        return room
+
+
+def _own_frames(shown: PublishedEntry, *, with_updates: bool = True) -> Frames:
+    updates = tuple(shown.updates) if with_updates else ()
+    frames = Broadcast(shown.entry.seq, shown.entry.author, updates).own_frames
+    if shown.checkpoint is not None:
+        frames = [*frames, checkpoint_frame(shown.checkpoint)]
+    return frames
+
+
+def _stock_frames(shown: PublishedEntry) -> Frames:
+    return Broadcast(shown.entry.seq, shown.entry.author, tuple(shown.updates)).stock_frames
+
+
+def checkpoint_frame(checkpoint: Checkpoint) -> str:
+    """The text frame that tells own clients of a commit."""
+    return encode(CheckpointMade(checkpoint=checkpoint))

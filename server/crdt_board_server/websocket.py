@@ -1,0 +1,195 @@
+"""The websocket side of the one port: uvicorn hands an upgraded connection to a `ServerConnection` of websockets.
+
+ASGI is left out of the way of frames: [measured] it halves the fan-out. What uvicorn wants of such a class is the
+constructor below and `shutdown`; what `ServerConnection` wants of its server is in `_Acceptor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from crdt_board.errors import BoardError
+from crdt_board.limits import Limits, check_board_id, check_name
+from crdt_board.session import PeerKind
+from crdt_board.wire import SUBPROTOCOL, frame_bytes_max
+from crdt_board_server.close_codes import closing_of
+from crdt_board_server.connection import GUEST, Peer
+from crdt_board_server.rooms import Rooms
+
+_PATH_PREFIX = "/ws/"
+_OPEN_SECONDS = 10.0
+_PING_SECONDS = 20.0
+_CLOSE_SECONDS = 5.0
+_FRAMES_QUEUED = 256
+"""Frames of one peer that may wait to be handled; a larger queue lets one append gather more of them."""
+
+logger = logging.getLogger(__name__)
+_wire_logger = logging.getLogger("crdt_board_server.wire")
+
+
+class Peers:
+    """Everybody who is connected to this server."""
+
+    def __init__(self, rooms: Rooms, limits: Limits) -> None:
+        self.rooms = rooms
+        self.limits = limits
+        self.stopping = False
+        self._peers: set[Peer] = set()
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def add(self, peer: Peer) -> None:
+        self._peers.add(peer)
+
+    def remove(self, peer: Peer) -> None:
+        self._peers.discard(peer)
+
+    async def keep_alive(self) -> None:
+        """Give every silent connection a sign of life, for ever."""
+        while True:
+            await asyncio.sleep(self.limits.keepalive_seconds)
+            for peer in list(self._peers):
+                peer.keep_alive()
+
+
+class _Acceptor:
+    """What a `ServerConnection` calls its server."""
+
+    def __init__(self, peers: Peers) -> None:
+        self.handler_tasks: set[asyncio.Task[None]] = set()
+        self.all_connections: set[ServerConnection] = set()
+        self.logger = _wire_logger
+        self._peers = peers
+
+    def is_serving(self) -> bool:
+        return not self._peers.stopping
+
+    async def handler(self, connection: BoardConnection) -> None:
+        try:
+            await self._open(connection)
+            if connection.protocol.state is not State.OPEN:
+                return
+            await self._serve(connection)
+        except TimeoutError:
+            logger.debug("a connection did not finish its handshake within %g s", _OPEN_SECONDS)
+        except Exception:  # the boundary of this connection
+            logger.exception("a websocket connection failed")
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            self.handler_tasks.discard(task)
+            connection.transport.abort()
+
+    async def _open(self, connection: BoardConnection) -> None:
+        async with asyncio.timeout(_OPEN_SECONDS):
+            await connection.handshake(process_request=_check_request, server_header=None)
+
+    async def _serve(self, connection: BoardConnection) -> None:
+        assert connection.request is not None
+        board_id, agent = _address(connection.request, self._peers.limits)
+        kind: PeerKind = "own" if connection.subprotocol == SUBPROTOCOL else "stock"
+        peer = connection.peer = Peer(connection, kind, agent, self._peers.limits)
+        self._peers.add(peer)
+        self.all_connections.add(connection)
+        connection.start_keepalive()
+        try:
+            async with connection:
+                await peer.run(self._peers.rooms, board_id)
+        finally:
+            self._peers.remove(peer)
+            self.all_connections.discard(connection)
+
+
+class BoardConnection(ServerConnection):
+    """A websocket connection that uvicorn accepted on its port."""
+
+    peers: Peers
+    """Set by `board_protocol`."""
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: object = None
+    ) -> None:
+        limits = self.peers.limits
+        protocol = ServerProtocol(
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            select_subprotocol=_select_subprotocol,
+            max_size=frame_bytes_max(limits),
+            logger=_wire_logger,
+        )
+        super().__init__(
+            protocol,
+            _Acceptor(self.peers),  # type: ignore[arg-type]  # the part of websockets' Server that it uses
+            ping_interval=_PING_SECONDS,
+            ping_timeout=_PING_SECONDS,
+            close_timeout=_CLOSE_SECONDS,
+            max_queue=_FRAMES_QUEUED,
+            write_limit=limits.send_buffer_bytes_max,
+        )
+        self.peer: Peer | None = None
+        self._server_state = server_state
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._server_state.connections.add(self)  # type: ignore[arg-type]  # uvicorn calls only `shutdown` on it
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server_state.connections.discard(self)
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.peer is not None:
+            self.peer.drained()
+
+    def shutdown(self) -> None:
+        """Called by uvicorn for each connection when it stops."""
+        self.peers.stopping = True
+        if self.peer is not None:
+            self.peer.shut_down()
+        else:
+            self.transport.abort()
+
+
+def board_protocol(peers: Peers) -> type[BoardConnection]:
+    """The class to give uvicorn as its ``ws`` protocol; it makes the instances itself, hence a class for each server."""
+    return type("BoardConnection", (BoardConnection,), {"peers": peers})
+
+
+def _check_request(connection: ServerConnection, request: Request) -> Response | None:
+    assert isinstance(connection, BoardConnection)
+    try:
+        _address(request, connection.peers.limits)
+    except BoardError as error:
+        return connection.respond(closing_of(error).http_status, f"{error}\n")
+    return None
+
+
+def _address(request: Request, limits: Limits) -> tuple[str, str]:
+    """The board id and the agent's name in the address of a request: ``/ws/<board>?agent=<name>``.
+
+    Raises:
+        InvalidBoardId, LimitExceeded: the address does not name a board, or the agent's name is not one.
+    """
+    parts = urlsplit(request.path)
+    path = parts.path
+    board_id = check_board_id(unquote(path.removeprefix(_PATH_PREFIX)) if path.startswith(_PATH_PREFIX) else "", limits)
+    agent = parse_qs(parts.query).get("agent", [GUEST])[0]
+    return board_id, check_name(agent, "agent", limits.agent_chars_max)
+
+
+def _select_subprotocol(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """Ours when it is offered, none otherwise: stock clients offer none, and must not be refused for another."""
+    return Subprotocol(SUBPROTOCOL) if SUBPROTOCOL in offered else None
