@@ -57,6 +57,10 @@ class Link(Protocol):
         """Why nothing gets through just now, or None."""
         ...
 
+    def hurry(self) -> None:
+        """Send what is pending now rather than soon. Must not wait."""
+        ...
+
     async def commit(self, request: CommitRequest) -> Checkpoint:
         """See `Board.commit`. On return the replica holds the checkpoint's entry."""
         ...
@@ -227,6 +231,7 @@ class Board(Generic[M]):
         """
         replica = self._session.replica
         number = replica.last_number
+        self._session.link.hurry()
         try:
             await self._session.waiters.until(lambda: replica.acknowledged >= number, timeout)
         except TimeoutError:

@@ -24,10 +24,13 @@ _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
 
 
 class _DeepEvent(Protocol):
-    """What pycrdt hands to a deep observer; ``keys`` exists on events of maps only."""
+    """What pycrdt's inner types hand to a deep observer; ``keys`` exists on events of maps only."""
 
     @property
     def path(self) -> list[str | int]: ...
+
+    @property
+    def keys(self) -> dict[str, Any]: ...
 
 
 class DocumentBroken(Exception):
@@ -57,6 +60,7 @@ class Document:
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=client_id)
         self.layout = Layout(title="", fields=())
         self._roots: dict[str, pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]] = {}
+        self._subscriptions: list[pycrdt.Subscription] = []
         self._touched: set[str] = set()
         self._hashes: dict[str, str | None] = {}
         self._text_indexes: dict[str, TextIndex] = {}
@@ -252,12 +256,14 @@ class Document:
 
     def _observe(self, name: str, kind: type[_Root], callback: Callable[[Sequence[_DeepEvent]], None]) -> None:
         root = self.doc.get(name, type=kind)
-        root.observe_deep(cast(Any, callback))
+        # pycrdt's own wrapper works out every attribute of an event, the delta of a text too, which takes longer than
+        # applying the update; on the inner type they are worked out when they are asked for.
+        self._subscriptions.append(root.integrated.observe_deep(cast(Any, callback)))
         self._roots[name] = root
 
     def _on_state(self, events: Sequence[_DeepEvent]) -> None:
         for event in events:
-            for key in cast(Any, event).keys if not event.path else event.path[:1]:
+            for key in _changed_keys(event):
                 self._touched.add(escape_path(str(key)))
                 self._hashes.pop(str(key), None)
 
@@ -265,7 +271,7 @@ class Document:
         def touch(events: Sequence[_DeepEvent]) -> None:
             self._hashes.pop(field, None)
             for event in events:
-                for key in cast(Any, event).keys if not event.path else event.path[:1]:
+                for key in _changed_keys(event):
                     self._touched.add(f"{field}/{escape_path(str(key))}")
 
         return touch
@@ -284,7 +290,16 @@ class Document:
             self.doc.apply_update(update)
         except ValueError as error:
             return MalformedUpdate(f"not a Yjs update: {error}")
+        except RuntimeError as error:
+            # yrs could not integrate a block, and may have integrated others before it.
+            raise DocumentBroken(str(error)) from error
         return None
+
+
+def _changed_keys(event: _DeepEvent) -> Iterable[str | int]:
+    """The keys of a root map that an event is about."""
+    path = event.path
+    return path[:1] if path else event.keys
 
 
 @contextmanager

@@ -122,8 +122,8 @@ class Engine:
         self._schema_lock = asyncio.Lock()
         self._inbox: deque[Submission | CommitItem | _Read] = deque()
         self._inbox_bytes = 0
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self._room = asyncio.Event()
+        self._room.set()
         self._wake = asyncio.Event()
         self._foreign_news = False
         self._closing = False
@@ -204,12 +204,17 @@ class Engine:
             check_update(update, self.limits)
         self._inbox_bytes += sum(map(len, submission.updates))
         if self._inbox_bytes > self.limits.inbox_bytes_max:
-            self._has_room.clear()
+            self._room.clear()
         self._put(submission)
 
-    async def has_room(self) -> None:
-        """Wait until less than ``inbox_bytes_max`` is queued; peers are not read meanwhile."""
-        await self._has_room.wait()
+    @property
+    def has_room(self) -> bool:
+        """Whether less than ``inbox_bytes_max`` is queued; peers are not read meanwhile otherwise."""
+        return self._room.is_set()
+
+    async def wait_for_room(self) -> None:
+        """Return when `has_room`."""
+        await self._room.wait()
 
     def commit(self, request: CommitRequest) -> asyncio.Future[Checkpoint]:
         """Make a checkpoint of everything submitted before, with the request's patch applied.
@@ -372,7 +377,7 @@ class Engine:
             size += sum(map(len, item.updates))
         self._inbox_bytes -= size
         if self._inbox_bytes <= self.limits.inbox_bytes_max:
-            self._has_room.set()
+            self._room.set()
         return batch
 
     async def _until_store_answers(
@@ -601,7 +606,7 @@ class Engine:
 
     def _refuse_rest(self, error: BoardError) -> None:
         rest, self._inbox = list(self._inbox), deque()
-        self._has_room.set()
+        self._room.set()
         for item in rest:
             item.refuse(error)
 

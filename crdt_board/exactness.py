@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import datetime, time, timezone
 from decimal import Decimal
@@ -75,7 +76,11 @@ def _is_same_leaf(value: Any, back: Any) -> bool:
 
 
 def _dict_difference(value: dict[Any, Any], back: dict[Any, Any], path: str) -> Difference | None:
-    if list(value) != list(back) or any(type(a) is not type(b) for a, b in zip(value, back, strict=True)):
+    """The order of keys is no part of a value: objects in a document have none."""
+    if isinstance(value, OrderedDict) and len(value) > 1:
+        return path, "the order of its keys would be lost"
+    keys, keys_back = ({(type(key), key) for key in side} for side in (value, back))
+    if keys != keys_back:
         return path, f"keys {_show(list(value))} would be {_show(list(back))}"
     return _pairs_difference(value.items(), back, path)
 
@@ -118,5 +123,8 @@ def _time_difference(value: datetime | time, back: datetime | time, path: str) -
 
 
 def _show(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of too many digits
+        text = "…"
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"

@@ -69,7 +69,6 @@ class LocalLink:
         self._engine = engine
         self._session: BoardSession | None = None
         self._sent = 0
-        self._sending = asyncio.Lock()
         self._wake = asyncio.Event()
         self._present: dict[str, AgentPresence] = {}
         self._task: asyncio.Task[None] | None = None
@@ -103,7 +102,12 @@ class LocalLink:
         self._session.fail(error)
 
     async def commit(self, request: CommitRequest) -> Checkpoint:
-        await self._send_pending()
+        last = self.replica.last_number
+        self.hurry()
+        while self._sent < last:
+            await self._engine.wait_for_room()
+            self.hurry()
+            self._check()
         return await self._engine.commit(request)
 
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
@@ -125,33 +129,42 @@ class LocalLink:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
+    def hurry(self) -> None:
+        """Submit what is pending, as far as the engine has room."""
+        limits = self._engine.limits
+        pending = self.replica.pending_after(self._sent)
+        try:
+            for group in grouped(pending, updates_max=limits.batch_updates_max, bytes_max=limits.batch_bytes_max):
+                if not self._engine.has_room:
+                    self._wake.set()
+                    return
+                self._submit(group)
+        except BoardError as error:
+            assert self._session is not None
+            self._session.fail(error)
+
+    def _submit(self, group: list[PendingUpdate]) -> None:
+        last = group[-1].number
+        self._engine.submit(
+            Submission(
+                updates=[item.update for item in group],
+                author=group[0].agent,
+                source=self,
+                written=partial(self._written, last),
+            )
+        )
+        self._sent = last
+
     async def _run(self) -> None:
-        assert self._session is not None
         while True:
             await self._wake.wait()
             self._wake.clear()
-            try:
-                await self._send_pending()
-            except BoardError as error:
-                self._session.fail(error)
-                return
+            await self._engine.wait_for_room()
+            self.hurry()
 
-    async def _send_pending(self) -> None:
-        async with self._sending:
-            limits = self._engine.limits
-            pending = self.replica.pending_after(self._sent)
-            for group in grouped(pending, updates_max=limits.batch_updates_max, bytes_max=limits.batch_bytes_max):
-                await self._engine.has_room()
-                last = group[-1].number
-                self._engine.submit(
-                    Submission(
-                        updates=[item.update for item in group],
-                        author=group[0].agent,
-                        source=self,
-                        written=partial(self._written, last),
-                    )
-                )
-                self._sent = last
+    def _check(self) -> None:
+        assert self._session is not None
+        self._session.check()
 
     def _written(self, number: int, receipt: Receipt) -> None:
         assert self._session is not None

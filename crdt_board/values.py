@@ -21,7 +21,7 @@ from crdt_board.annotations import origin_of, split_annotation, walk_annotation
 from crdt_board.canonical import SAFE_INTEGER
 from crdt_board.errors import InvalidValue
 from crdt_board.exactness import difference, sort_sets
-from crdt_board.wire_values import check_text, child_path, invalid_value, number_to_wire, to_wire
+from crdt_board.wire_values import check_text, child_path, invalid_value, number_to_wire, printed_wire, to_wire
 
 T = TypeVar("T")
 
@@ -64,11 +64,11 @@ class ValueCodec(Generic[T]):
         neutral = config is None or config.keys() <= _NEUTRAL_CONFIG
         self._exact = _exact_types(bare) if neutral and all(isinstance(each, _CHECKS) for each in metadata) else set()
         self._as_is = self._exact if bare in _PLAIN_TYPES and not metadata else set()
+        self._has_sets = any(origin_of(each) in (set, frozenset) for each in walk_annotation(annotation))
         self._members: dict[Any, JsonValue] = {}
         self._by_wire: dict[JsonValue, Any] = {}
         if neutral and not metadata and isinstance(bare, type) and issubclass(bare, Enum):
             self._learn_members(bare)
-        self._has_sets = any(origin_of(each) in (set, frozenset) for each in walk_annotation(annotation))
 
     def validate(self, value: object, path: str = "") -> T:
         """``value`` as the annotation's type, by pydantic's rules for Python values.
@@ -136,7 +136,7 @@ class ValueCodec(Generic[T]):
             raise invalid_value(path, f"has no JSON form: {error}") from error
         wire = to_wire(dumped, path, big_integers_as_text=True)
         try:
-            back = self.decode(wire, path)
+            back = self.decode(printed_wire(wire), path)
         except InvalidValue as error:
             raise invalid_value(error.path, f"would not come back as written: {error.reason}") from error
         found = difference(value, back, path)

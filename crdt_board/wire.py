@@ -81,7 +81,10 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class EntryFrame:
-    """One journal entry of another peer, server to client."""
+    """One journal entry of another peer, server to client.
+
+    Without an author it is no entry, but says that the client now holds everything up to ``seq``, ``updates`` included.
+    """
 
     seq: int
     author: str
@@ -211,10 +214,14 @@ def _read_numbered(kind: int, data: bytes, limits: Limits) -> Frame:
     name = reader.string()
     updates = tuple(reader.chunk() for _ in range(reader.count()))
     reader.finish()
+    if kind == _ENTRY and not name:
+        return EntryFrame(number, name, updates)
     try:
         check_name(name, "agent", limits.agent_chars_max)
     except LimitExceeded as error:
         raise ProtocolError(error.message) from None
+    if kind == _ENTRY:
+        return EntryFrame(number, name, updates)
     if number == 0:
-        raise ProtocolError("updates and entries are numbered from 1")
-    return Push(number, name, updates) if kind == _PUSH else EntryFrame(number, name, updates)
+        raise ProtocolError("pushed updates are numbered from 1")
+    return Push(number, name, updates)

@@ -83,6 +83,17 @@ def _shared_type_wire(value: Any) -> JsonValue:
         return text
 
 
+def printed_wire(wire: JsonValue) -> JsonValue:
+    """A wire value as it stands in the JSON that Rust prints of a document: whole floats below 2^63 are integers."""
+    if isinstance(wire, float) and wire.is_integer() and abs(wire) <= 2**63:
+        return int(wire)
+    if isinstance(wire, list):
+        return [printed_wire(item) for item in wire]
+    if isinstance(wire, dict):
+        return {key: printed_wire(item) for key, item in wire.items()}
+    return wire
+
+
 def same_wire(one: JsonValue, other: JsonValue) -> bool:
     """Equality of wire values: unlike ``==`` it tells ``True`` from ``1``."""
     if type(one) is type(other) and not isinstance(one, dict | list):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+
+from support.server import ServerProcess, command_line
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -17,3 +21,28 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no recorded sessions in {folder}; name their folder in CRDT_BOARD_DATA")
     return folder
+
+
+@pytest_asyncio.fixture
+async def start_server(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[ServerProcess]]]:
+    """Starts servers, each in a process and with a database of its own; afterwards none is left."""
+    started: list[ServerProcess] = []
+
+    async def start(*options: str, command: tuple[str, ...] = command_line()) -> ServerProcess:
+        number = len(started) + 1
+        process = ServerProcess(
+            tmp_path / f"boards-{number}.db", tmp_path / f"server-{number}.log", command=command, options=options
+        )
+        started.append(process)
+        await process.start()
+        return process
+
+    yield start
+    for process in started:
+        await process.stop()
+
+
+@pytest_asyncio.fixture
+async def server(start_server: Callable[..., Awaitable[ServerProcess]]) -> ServerProcess:
+    """A server as users start it."""
+    return await start_server()

@@ -36,7 +36,7 @@ FRAMES = st.one_of(
     st.builds(wire.QueryAwareness),
     st.builds(wire.AuthDenied, st.text()),
     st.builds(wire.Push, NUMBERS, NAMES, UPDATES),
-    st.builds(wire.EntryFrame, NUMBERS, NAMES, UPDATES),
+    st.builds(wire.EntryFrame, st.integers(0, 2**53), NAMES | st.just(""), UPDATES),
 )
 EXAMPLES: list[wire.Frame] = [
     wire.SyncStep1(b"\x01\x07\x02"),

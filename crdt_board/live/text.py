@@ -189,9 +189,18 @@ class LiveText:
 
     def _refuse_missing(self, old: str, text: str) -> NoReturn:
         found = fuzz.partial_ratio_alignment(old, text[:_NEAREST_CHARS_MAX], score_cutoff=50)
-        nearest = text[found.dest_start : found.dest_end] if found is not None else ""
+        nearest = _whole_words(text, found.dest_start, found.dest_end) if found is not None else ""
         hint = f"; the nearest passage is {_quoted(nearest)}" if nearest else ""
         raise invalid_value(self._field, f"{_quoted(old)} is not there{hint}", nearest=nearest)
+
+
+def _whole_words(text: str, start: int, stop: int) -> str:
+    """The passage, extended to the words that it begins and ends in."""
+    while start > 0 and not text[start - 1].isspace():
+        start -= 1
+    while stop < len(text) and not text[stop].isspace():
+        stop += 1
+    return text[start:stop]
 
 
 def _quoted(text: str) -> str:

@@ -24,6 +24,7 @@ from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.rooms import Rooms
 from crdt_board_server.websocket import Peers, board_protocol
 
+_BACKLOG = 2048
 _READY_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 10
 
@@ -47,7 +48,17 @@ def bind(host: str, port: int) -> socket.socket:
         OSError: the address is in use or not one of this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=2048)
+    # asyncio turns off Nagle's algorithm only for sockets that name their protocol; with it on, a small answer waits
+    # 40 ms for the peer's delayed acknowledgement.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 async def serve(config: ServerConfig, listening: socket.socket) -> None:

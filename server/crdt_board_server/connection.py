@@ -141,7 +141,7 @@ class Peer:
     async def _handle(self, event: events.ServerEvent) -> None:
         match event:
             case events.UpdatesReceived():
-                await self._engine.has_room()
+                await self._engine.wait_for_room()
                 self._submit(event)
             case events.SyncRequested(state_vector):
                 await self._engine.read(partial(self._synchronise, state_vector))

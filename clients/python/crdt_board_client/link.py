@@ -112,6 +112,9 @@ class RemoteLink:
         await self.close()
         raise error
 
+    def hurry(self) -> None:
+        self._wake.set()
+
     async def commit(self, request: CommitRequest) -> Checkpoint:
         if request.idempotency_key is None:
             self._numbered += 1

@@ -1,0 +1,217 @@
+"""What a model may declare, and what becomes of it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal, Optional
+from uuid import UUID, uuid4
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model, field_validator
+
+from crdt_board.errors import ModelError
+from crdt_board.schema import BoardModel, Counter, Text, fields_of
+
+
+class Status(Enum):
+    OPEN = "open"
+    DONE = "done"
+
+
+class Source(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    url: str
+    seen: tuple[datetime, ...] = ()
+
+
+class Loose(BaseModel):
+    url: str
+
+
+@dataclasses.dataclass
+class LooseData:
+    url: str
+
+
+class Record(BoardModel):
+    title: str = ""
+
+
+class Migration(BoardModel):
+    target_service: str = ""
+    status: Literal["PENDING", "ANALYSED", "DONE"] = "PENDING"
+    dependencies: set[str] = set()
+    findings: dict[str, Source] = {}
+    plan: list[str]
+    draft: Text
+    tokens_spent: Counter
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0.0
+    owner: UUID | None = None
+    state: Status = Status.OPEN
+    price: Decimal
+    notes: dict[str, JsonValue] = Field(default_factory=dict, description="anything")
+
+
+def test_fields_are_resolved_in_order() -> None:
+    """Each annotation chooses its merge policy; the layout lists them in order, with what is required."""
+    layout = Migration.board_layout()
+    assert [(field.name, field.kind) for field in layout.fields] == [
+        ("target_service", "scalar"),
+        ("status", "scalar"),
+        ("dependencies", "set"),
+        ("findings", "dict"),
+        ("plan", "list"),
+        ("draft", "text"),
+        ("tokens_spent", "counter"),
+        ("confidence", "scalar"),
+        ("owner", "scalar"),
+        ("state", "scalar"),
+        ("price", "scalar"),
+        ("notes", "dict"),
+    ]
+    assert [field.name for field in layout.fields if field.required] == ["price"]
+    assert Migration.board_layout() is layout
+
+
+def test_containers_start_empty() -> None:
+    """Containers, Text and Counter need no default."""
+    made = Migration(price=Decimal(1))
+    assert (made.plan, made.draft, made.tokens_spent, made.dependencies) == ([], "", 0, set())
+    assert isinstance(made.draft, Text)
+    assert isinstance(made.tokens_spent, Counter)
+
+
+def test_snapshots_are_frozen_and_closed() -> None:
+    """A model instance cannot be assigned to, and takes no unknown fields."""
+    made = Migration(price=Decimal(1))
+    with pytest.raises(ValidationError):
+        made.status = "DONE"
+    with pytest.raises(ValidationError):
+        Migration.model_validate({"price": 1, "colour": "red"})
+
+
+def test_a_model_may_name_classes_that_follow_it() -> None:
+    """A forward reference is resolved when the model is first used."""
+
+    class Early(BoardModel):
+        item: Later
+
+    class Later(BaseModel):
+        model_config = ConfigDict(frozen=True)
+
+        number: int = 0
+
+    Early.model_rebuild(_types_namespace={"Later": Later})
+    assert fields_of(Early)["item"].kind == "scalar"
+
+
+def test_a_subclass_has_the_fields_of_its_base() -> None:
+    """Fields are inherited."""
+
+    class More(Migration):
+        extra: set[int]
+
+    assert [*fields_of(Migration), "extra"] == list(fields_of(More))
+
+
+WRONG: list[tuple[Any, Any, str]] = [
+    (list, ..., "bare list"),
+    (dict, {}, "bare dict"),
+    (set, ..., "bare set"),
+    (list[str], ["a"], "starts empty"),
+    (Text, "draft", "starts empty"),
+    (Counter, 1, "starts empty"),
+    (set[int], {1}, "starts empty"),
+    (Optional[list[str]], None, "union"),  # noqa: UP045
+    (set[str] | None, None, "union"),
+    (dict[str, int] | None, None, "union"),
+    (Text | None, None, "union"),
+    (Counter | None, None, "union"),
+    (list[list[int]], ..., "would not reach the board"),
+    (dict[str, dict[str, int]], ..., "would not reach the board"),
+    (dict[int, str], ..., "keys of a dict must be str"),
+    (set[tuple[list[int], ...]], ..., "has no hash"),
+    (set[JsonValue], ..., "has no hash"),
+    (dict[str, Record], ..., "supported|records"),
+    (list[Record], ..., "records"),
+    (Record, ..., "records"),
+    (list[Text], ..., "field of its own"),
+    (tuple[Counter, ...], (), "field of its own"),
+    (dict[str, Loose], ..., "frozen=True"),
+    (LooseData, ..., "frozen=True"),
+    (tuple[Loose, ...], (), "frozen=True"),
+    (Annotated[list[str], Field(max_length=3)], ..., "constraints on a whole list"),
+    (Annotated[Text, Field(max_length=3)], ..., "constraints on a whole text"),
+    (Sequence[str], (), "how writes combine|tuple"),
+    (collections.OrderedDict[str, int], ..., "come back as a dict"),
+    (collections.Counter[str], ..., "come back as a dict"),
+    (UUID, Field(default_factory=uuid4), "another one in each replica"),
+    (int, "5", "the default"),
+    (float, float("nan"), "the default"),
+    (Annotated[int, Field(ge=0)], -1, "the default"),
+    (str, Field(default="", alias="other"), "alias"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "default", "reason"), WRONG, ids=lambda each: str(each)[:50])
+def test_wrong_declarations_fail_at_class_definition(annotation: Any, default: Any, reason: str) -> None:
+    """What cannot be merged raises ModelError with class, field, reason and what to write instead."""
+    with pytest.raises(ModelError, match=reason) as caught:
+        create_model("Wrong", __base__=BoardModel, thing=(annotation, default))
+    assert str(caught.value).startswith("Wrong.thing: ")
+    assert caught.value.field == "thing"
+    assert caught.value.instead.startswith("write")
+
+
+@pytest.mark.filterwarnings("ignore:Field name .* shadows")
+def test_names_that_the_board_uses_are_refused() -> None:
+    """A container called state, a field called board_layout, and names that start with $ collide with the board."""
+    for name, annotation in (("state", list[str]), ("$x", int), ("board_layout", int)):
+        with pytest.raises(ModelError, match="name"):
+            create_model("Wrong", __base__=BoardModel, **{name: (annotation, ...)})
+
+
+def test_validators_of_fields_are_refused() -> None:
+    """A field validator sees whole values, which edits do not have; the error says where to write it."""
+    with pytest.raises(ModelError, match="AfterValidator"):
+
+        class Wrong(BoardModel):
+            name: str = ""
+
+            @field_validator("name")
+            @classmethod
+            def check(cls, value: str) -> str:
+                return value
+
+
+def test_read_values_refuse_live_methods() -> None:
+    """Text and Counter that were read are str and int; their live methods say where they work."""
+    text, counter = Text("ab"), Counter(3)
+    for call in (
+        lambda: text.insert(0, "x"),
+        lambda: text.append("x"),
+        lambda: text.delete(0, 1),
+        lambda: text.replace("a", "b"),
+        lambda: text.apply("x"),
+    ):
+        with pytest.raises(TypeError, match=r"board\.state"):
+            call()
+    text += "c"
+    counter += 2
+    counter -= 1
+    assert (text, type(text), counter, type(counter)) == ("abc", Text, 4, Counter)
+    assert text.splitlines() == ["abc"]
+
+
+def test_equal_models_have_equal_fingerprints() -> None:
+    """The fingerprint of a layout depends on the fields, not on the class's name or their order."""
+    one = create_model("One", __base__=BoardModel, a=(int, 0), b=(list[str], []))
+    two = create_model("Two", __base__=BoardModel, b=(list[str], ...), a=(int, 0))
+    other = create_model("One", __base__=BoardModel, a=(str, ""), b=(list[str], []))
+    assert one.board_layout().fingerprint == two.board_layout().fingerprint != other.board_layout().fingerprint
