@@ -8,11 +8,12 @@ NODE_READY := $(INTEROP)/node_modules/.package-lock.json
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check node bench clean
+.PHONY: help venv demo test test-slow check node bench clean
 
 help:
 	@echo "make demo    five agents on one board, with a server that is killed in the middle"
 	@echo "make test    lint, types, arrows between packages, then all tests"
+	@echo "make test-slow    the tests that take minutes"
 	@echo "make check   lint, types and arrows only"
 	@echo "make bench   print the measured figures"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
@@ -52,6 +53,9 @@ $(NODE_READY): $(INTEROP)/package-lock.json
 test: check node
 	@echo "Tests"
 	@$(BIN)/pytest
+
+test-slow: venv node
+	@$(BIN)/pytest -m slow
 
 bench: venv
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done

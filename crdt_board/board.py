@@ -5,27 +5,39 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Protocol, TypeVar, cast
 
-from pydantic import Field, JsonValue, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import Document
-from crdt_board.errors import BadRequest, BoardClosed, BoardError, ConnectionFailed, InvalidValue, VersionConflict
+from crdt_board.errors import (
+    BadRequest,
+    BoardClosed,
+    BoardError,
+    ConnectionFailed,
+    InvalidValue,
+    LimitExceeded,
+    VersionConflict,
+)
 from crdt_board.limits import DEFAULT_LIMITS, check_name
 from crdt_board.live import LiveState, snapshot, snapshot_from_wire
 from crdt_board.patching import build_patch
 from crdt_board.replica import Change, Replica
 from crdt_board.schema import BoardModel
+from crdt_board.values import from_validation_error
+from crdt_board.wire_values import check_text, invalid_value
 
 M = TypeVar("M", bound=BoardModel)
 _Patch = Mapping[str, Any] | BoardModel
 
 _CHANGES_QUEUED_MAX = 100_000
+_CHECKPOINTS_MAX = 1000
+_NUMBER_MAX = 2**53 - 1
 _CLOSE_SECONDS = 10.0
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
@@ -92,7 +104,7 @@ class _Waiters:
             try:
                 if is_true():
                     future.set_result(None)
-            except Exception as error:  # a caller's own predicate: its error is the caller's
+            except Exception as error:  # noqa: BLE001 - a caller's own predicate: its error is the caller's
                 future.set_exception(error)
 
     def fail(self, error: BoardError) -> None:
@@ -267,16 +279,15 @@ class Board(Generic[M]):
         Raises:
             VersionConflict: others were first; carries ``current_version``, ``author`` and ``changed``.
             IdempotencyMismatch: the key was used for another request.
-            InvalidValue: the patch does not fit the model; the path is named.
+            InvalidValue: the patch does not fit the model, or an argument is not what it should be; the path is named.
             LimitExceeded: a name or the metadata is too long.
         """
         replica = self._session.replica
         base_seq = replica.seq if reads is not None and expected_version is None else None
         return await self._commit(
-            CommitRequest(
+            _request(
                 step=step,
                 agent=self._agent,
-                fingerprint="",
                 expected_version=expected_version,
                 reads=None if reads is None else self._checked_fields(reads),
                 base_seq=base_seq,
@@ -285,7 +296,7 @@ class Board(Generic[M]):
                 confidence=_confidence(confidence),
                 trace=trace,
                 handoff=_json_value(handoff, "handoff"),
-                tags=tuple(tags),
+                tags=tags,
             ),
             patch,
         )
@@ -315,10 +326,9 @@ class Board(Generic[M]):
         conflict: VersionConflict | None = None
         for _ in range(attempts):
             version, seq, before = replica.version, replica.seq, self.snapshot()
-            request = CommitRequest(
+            request = _request(
                 step=step,
                 agent=self._agent,
-                fingerprint="",
                 expected_version=version,
                 reads=fields,
                 base_seq=None if fields is None else seq,
@@ -334,8 +344,11 @@ class Board(Generic[M]):
         raise conflict
 
     async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
-        """Up to ``limit`` checkpoints with ``version < before`` (all when None), newest first."""
+        """Up to ``limit`` (1 to 1000) checkpoints with ``version < before`` (all when None), newest first."""
         self._session.check()
+        _check_number(limit, "limit", 1, _CHECKPOINTS_MAX)
+        if before is not None:
+            _check_number(before, "before", 0, _NUMBER_MAX)
         return await self._session.link.checkpoints(before=before, limit=limit)
 
     async def at(self, version: int) -> M:
@@ -346,6 +359,7 @@ class Board(Generic[M]):
             BoardCorrupt: stored history does not verify.
         """
         self._session.check()
+        _check_number(version, "version", 0, _NUMBER_MAX)
         _, state = await self._session.link.state_at(version)
         return snapshot_from_wire(state, self._model)
 
@@ -406,13 +420,15 @@ class Board(Generic[M]):
 
     async def _commit(self, request: CommitRequest, patch: _Patch | None) -> Checkpoint:
         self._session.check()
+        if patch is not None and not isinstance(patch, Mapping | BoardModel):
+            raise invalid_value("patch", f"maps field names to values, or is a model, but not a {type(patch).__name__}")
         operations, wire = build_patch(self._session.replica.document, self._model, patch or {})
         fingerprint = _fingerprint(request, wire)
         request = request.model_copy(update={"patch": tuple(operations), "fingerprint": fingerprint})
         return await self._session.link.commit(request)
 
     def _checked_fields(self, names: Sequence[str]) -> tuple[str, ...]:
-        if isinstance(names, str):
+        if isinstance(names, str) or not isinstance(names, Iterable):
             raise BadRequest(f"reads is a list of field names, like [{names!r}]")
         known = self._session.replica.document.kinds
         for name in names:
@@ -453,8 +469,31 @@ class _ChangeQueue:
             self._filled.clear()
             await session.waiters.until(self._filled.is_set, None)
         if self._overflowed:
-            raise BadRequest(f"this loop over changes fell more than {_CHANGES_QUEUED_MAX} changes behind")
+            raise LimitExceeded(
+                f"this loop over changes fell more than {_CHANGES_QUEUED_MAX} changes behind",
+                limit="changes_queued_max",
+                value=len(self._changes) + 1,
+                maximum=_CHANGES_QUEUED_MAX,
+            )
         return self._changes.popleft()
+
+
+def _request(*, tags: Sequence[str] = (), **content: Any) -> CommitRequest:
+    for name in ("step", "idempotency_key", "trace"):
+        if content.get(name) is not None:
+            check_text(content[name], name)
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise invalid_value("tags", f"is a list of texts, like [{tags!r}]")
+    content["tags"] = tuple(check_text(tag, "tags") for tag in tags)
+    try:
+        return CommitRequest.model_validate({"fingerprint": "", **content}, strict=True)
+    except ValidationError as error:
+        raise from_validation_error(error, "") from None
+
+
+def _check_number(value: object, name: str, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise invalid_value(name, f"must be a whole number from {low} to {high}, got {value!r}")
 
 
 def _json_value(value: JsonValue, name: str) -> JsonValue:

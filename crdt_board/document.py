@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar, cast
@@ -65,7 +66,7 @@ class Document:
         self._hashes: dict[str, str | None] = {}
         self._text_indexes: dict[str, TextIndex] = {}
         self._local = False
-        self._observe(STATE_ROOT, pycrdt.Map, self._on_state)
+        self._observe(STATE_ROOT, pycrdt.Map, Document._on_state)
         if layout is not None:
             self.declare(layout)
 
@@ -80,16 +81,8 @@ class Document:
     def declare(self, layout: Layout) -> None:
         """Make the roots of ``layout``; fields that exist already keep theirs."""
         for field in layout.fields:
-            if field.kind == "scalar" or field.name in self._roots:
-                continue
-            if field.kind == "text":
-                self._observe(field.name, pycrdt.Text, self._on_whole(field.name))
-            elif field.kind == "list":
-                self._observe(field.name, pycrdt.Array, self._on_whole(field.name))
-            elif field.kind == "counter":
-                self._observe(field.name, pycrdt.Map, self._on_whole(field.name))
-            else:
-                self._observe(field.name, pycrdt.Map, self._on_keys(field.name))
+            if field.kind != "scalar" and field.name not in self._roots:
+                self._declare_root(field.name, field.kind)
         self.layout = layout
         self._hashes.clear()
 
@@ -254,11 +247,36 @@ class Document:
             return sum(cell for cell in content.values() if isinstance(cell, int))
         return cast(JsonValue, content)
 
-    def _observe(self, name: str, kind: type[_Root], callback: Callable[[Sequence[_DeepEvent]], None]) -> None:
+    def _declare_root(self, name: str, kind: FieldKind) -> None:
+        def whole(document: Document, _events: Sequence[_DeepEvent]) -> None:
+            document._on_whole(name)
+
+        def keys(document: Document, events: Sequence[_DeepEvent]) -> None:
+            document._on_keys(name, events)
+
+        if kind == "text":
+            self._observe(name, pycrdt.Text, whole)
+        elif kind == "list":
+            self._observe(name, pycrdt.Array, whole)
+        else:
+            self._observe(name, pycrdt.Map, whole if kind == "counter" else keys)
+
+    def _observe(
+        self, name: str, kind: type[_Root], on_change: Callable[[Document, Sequence[_DeepEvent]], None]
+    ) -> None:
         root = self.doc.get(name, type=kind)
+        # yrs holds the callback where the garbage collector does not see it: were the document in it, it would never
+        # be freed.
+        reference = weakref.ref(self)
+
+        def call(events: Sequence[_DeepEvent]) -> None:
+            document = reference()
+            if document is not None:
+                on_change(document, events)
+
         # pycrdt's own wrapper works out every attribute of an event, the delta of a text too, which takes longer than
         # applying the update; on the inner type they are worked out when they are asked for.
-        self._subscriptions.append(root.integrated.observe_deep(cast(Any, callback)))
+        self._subscriptions.append(root.integrated.observe_deep(cast(Any, call)))
         self._roots[name] = root
 
     def _on_state(self, events: Sequence[_DeepEvent]) -> None:
@@ -267,23 +285,17 @@ class Document:
                 self._touched.add(escape_path(str(key)))
                 self._hashes.pop(str(key), None)
 
-    def _on_keys(self, field: str) -> Callable[[Sequence[_DeepEvent]], None]:
-        def touch(events: Sequence[_DeepEvent]) -> None:
-            self._hashes.pop(field, None)
-            for event in events:
-                for key in _changed_keys(event):
-                    self._touched.add(f"{field}/{escape_path(str(key))}")
+    def _on_keys(self, field: str, events: Sequence[_DeepEvent]) -> None:
+        self._hashes.pop(field, None)
+        for event in events:
+            for key in _changed_keys(event):
+                self._touched.add(f"{field}/{escape_path(str(key))}")
 
-        return touch
-
-    def _on_whole(self, field: str) -> Callable[[Sequence[_DeepEvent]], None]:
-        def touch(_events: Sequence[_DeepEvent]) -> None:
-            self._hashes.pop(field, None)
-            self._touched.add(field)
-            if not self._local:
-                self._text_indexes.pop(field, None)
-
-        return touch
+    def _on_whole(self, field: str) -> None:
+        self._hashes.pop(field, None)
+        self._touched.add(field)
+        if not self._local:
+            self._text_indexes.pop(field, None)
 
     def _apply_one(self, update: bytes) -> MalformedUpdate | None:
         try:

@@ -21,13 +21,14 @@ from pydantic import JsonValue
 from crdt_board import snapshots
 from crdt_board.checkpoints import Checkpoint, CommitRequest, decode_checkpoint
 from crdt_board.clock import Clock, SystemClock
-from crdt_board.document import Document
+from crdt_board.document import Document, DocumentBroken
 from crdt_board.errors import (
     BoardClosed,
     BoardCorrupt,
     BoardError,
     IdempotencyMismatch,
     LimitExceeded,
+    MalformedUpdate,
     NotFound,
     StoreUnavailable,
 )
@@ -84,7 +85,9 @@ class Listener(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Read:
-    run: Callable[[], None]
+    """``run`` answers, and tells whether the document is still sound."""
+
+    run: Callable[[], bool]
     refuse: Callable[[BoardError], None]
 
 
@@ -242,13 +245,17 @@ class Engine:
         self._check_open()
         answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
 
-        def run() -> None:
+        def run() -> bool:
             if answer.done():
-                return
+                return True
             try:
                 answer.set_result(look(self._loaded.document))
-            except Exception as error:  # the caller's own function: its error is the caller's answer
+            except DocumentBroken as panic:
+                answer.set_exception(MalformedUpdate(f"the CRDT engine panicked: {panic}"))
+                return False
+            except Exception as error:  # noqa: BLE001 - the caller's own function: its error is the caller's answer
                 answer.set_exception(error)
+            return True
 
         def refuse(error: BoardError) -> None:
             if not answer.done():
@@ -355,7 +362,8 @@ class Engine:
             await self._until_store_answers(self._catch_up)
         while self._inbox and isinstance(read := self._inbox[0], _Read):
             self._inbox.popleft()
-            read.run()
+            if not read.run():
+                await self._until_store_answers(self._reload)
         self._batch = self._take_batch()
         if self._batch.submissions or self._batch.commit:
             await self._until_store_answers(self._write, recover=self._recover)
@@ -417,7 +425,7 @@ class Engine:
             submission.finish(self.seq)
 
     async def _plan(self, batch: Batch) -> list[Plan]:
-        """Apply the batch. When yrs panics, rebuild the document and find the guilty update by applying one at a time."""
+        """Apply the batch. When yrs panics, rebuild the document and apply one update at a time to find the guilty."""
         refused: set[bytes] = set()
         one_by_one = False
         while True:
@@ -434,7 +442,7 @@ class Engine:
                 await self._reload()
 
     async def _append(self, batch: Batch, plans: list[Plan]) -> None:
-        """Append the plans. Leaves ``batch.durable`` False when they must be made anew, because a commit was refused."""
+        """Append the plans; ``batch.durable`` stays False when they must be made anew because a commit was refused."""
         while plans:
             entries = seal(
                 self._loaded,
@@ -487,7 +495,7 @@ class Engine:
         if record.fingerprint != request.fingerprint:
             commit.refuse(
                 IdempotencyMismatch(
-                    f"idempotency key {record.key!r} was used for another request, recorded as version {record.version}",
+                    f"idempotency key {record.key!r} was used for another request, which made version {record.version}",
                     key=record.key,
                     version=record.version,
                 )

@@ -73,9 +73,9 @@ class FieldSpec:
                 check_text(key, self.name): self.codec.encode(item, child_path(self.name, key))
                 for key, item in valid.items()
             }
-        if self.kind in ("text", "counter"):
-            valid = str(valid) if self.kind == "text" else int(valid)
-        return self.codec.encode(valid, self.name)
+        if self.kind == "counter":
+            return int(valid)
+        return self.codec.encode(str(valid) if self.kind == "text" else valid, self.name)
 
 
 def nearest_name(name: object, known: Iterable[str]) -> str:

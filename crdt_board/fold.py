@@ -87,7 +87,7 @@ class Fold:
             version_seq=content["version_seq"],
             version_author=content["version_author"],
             checkpoint_hash=checkpoint_hash,
-            marks={name: ChangeMark(*mark) for name, mark in content["marks"].items()},
+            marks={name: ChangeMark(*mark) for name, mark in dict(content["marks"]).items()},
         )
 
 

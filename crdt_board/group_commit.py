@@ -20,6 +20,8 @@ class GroupCommit:
         self._waiting: list[tuple[Append, asyncio.Future[AppendResult]]] = []
         self._writing = False
         self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._task: asyncio.Task[None] | None = None
 
     async def append(self, request: Append) -> AppendResult:
@@ -35,21 +37,26 @@ class GroupCommit:
             raise BoardClosed("the store of this board was closed")
         result: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, result))
-        if not self._writing:
-            await self._write_group()
-        return await result
+        try:
+            if not self._writing:
+                await self._write_group()
+            return await result
+        except asyncio.CancelledError:
+            if not result.cancel():
+                result.exception()  # nobody asks for it any more
+            raise
 
     async def close(self) -> None:
         """Let the group that is being written finish; refuse the rest. Idempotent."""
         self._closed = True
         _fail(self._waiting, BoardClosed("the store of this board was closed"))
         self._waiting = []
-        if self._task is not None:
-            await self._task
+        await self._idle.wait()
 
     async def _write_group(self) -> None:
         group, self._waiting = self._waiting, []
         self._writing = True
+        self._idle.clear()
         try:
             answers = await self._store.append([request for request, _ in group])
         except BoardError as error:
@@ -69,6 +76,8 @@ class GroupCommit:
             if self._waiting:
                 self._writing = True
                 self._task = asyncio.create_task(self._write_group(), name="group-commit")
+            else:
+                self._idle.set()
 
 
 def _fail(group: list[tuple[Append, asyncio.Future[AppendResult]]], error: Exception) -> None:

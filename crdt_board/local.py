@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
+from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 
@@ -18,6 +19,7 @@ from crdt_board.document import Document
 from crdt_board.engine import Engine, PublishedEntry
 from crdt_board.errors import BoardError
 from crdt_board.host import BoardHost
+from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.planning import Receipt, Submission
 from crdt_board.replica import PendingUpdate, Replica
 from crdt_board.schema import BoardModel
@@ -39,10 +41,13 @@ async def open_board(
     On leaving the block everything is durable, or the reason why not is raised.
 
     Raises:
-        InvalidBoardId, SchemaMismatch: the id, or the model, does not fit; the caller's fault.
+        InvalidBoardId, LimitExceeded, SchemaMismatch: the id, the agent's name or the model does not fit; the caller's
+            fault.
         StoreUnavailable: the file cannot be opened or is not a CRDT Board database; nothing was changed in it.
         BoardCorrupt: the board's history does not verify; nothing was written.
     """
+    check_board_id(board_id)
+    check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
     async with contextlib.AsyncExitStack() as stack:
         host = where if isinstance(where, BoardHost) else await stack.enter_async_context(await _make_host(where))
         engine = await stack.enter_async_context(host.board(board_id))
@@ -52,6 +57,7 @@ async def open_board(
         await link.start(session)
         board = Board(session, model, agent)
         stack.push_async_callback(board.close)
+        link.announce(AgentPresence(agent=agent))
         yield board
 
 
@@ -61,6 +67,9 @@ async def _make_host(where: str | Path) -> BoardHost:
 
 class LocalLink:
     """Ties a replica to an engine in the same process."""
+
+    _links: ClassVar[WeakKeyDictionary[Engine, set[LocalLink]]] = WeakKeyDictionary()
+    """The links to each engine, which tell each other who is there."""
 
     def __init__(self, engine: Engine, replica: Replica) -> None:
         self.board_id = engine.board_id
@@ -87,6 +96,7 @@ class LocalLink:
             self._engine.add_listener(self)
 
         await self._engine.read(take_over)
+        self._links.setdefault(self._engine, set()).add(self)
         self.replica.on_pending = self._wake.set
         self._task = asyncio.create_task(self._run(), name=f"replica-{self.board_id}")
 
@@ -118,12 +128,15 @@ class LocalLink:
 
     def announce(self, presence: AgentPresence) -> None:
         self._present[presence.agent] = presence
+        self._tell_presence()
 
     def agents(self) -> list[AgentPresence]:
-        return list(self._present.values())
+        return [presence for link in self._links.get(self._engine, ()) for presence in link._present.values()]
 
     async def close(self) -> None:
         self._engine.remove_listener(self)
+        self._links.get(self._engine, set()).discard(self)
+        self._tell_presence()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -161,6 +174,10 @@ class LocalLink:
             self._wake.clear()
             await self._engine.wait_for_room()
             self.hurry()
+
+    def _tell_presence(self) -> None:
+        for link in list(self._links.get(self._engine, ())):
+            link.replica.on_progress()
 
     def _check(self) -> None:
         assert self._session is not None

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import AddElement, DropKey, Increment, PatchOp, SetValue, SpliceRange
 from crdt_board.counters import check_amount
-from crdt_board.diffs import Splice, rebase, splices
+from crdt_board.diffs import rebase, splices
 from crdt_board.document import Document
 from crdt_board.fields import FieldSpec, nearest_name
 from crdt_board.layout import FieldKind
@@ -105,36 +105,31 @@ def _dict(
 
 
 def _text(document: Document, name: str, before: str, now: str, target: str) -> list[PatchOp]:
-    offsets = document.text_index(name)
-    return [
-        SpliceRange(field=name, text=edit.new, **_range(document.text(name), edit, offsets.to_byte))
-        for edit in rebase(splices(before, target), before, now)
-    ]
+    root, offsets = document.text(name), document.text_index(name)
+    operations: list[PatchOp] = []
+    for edit in rebase(splices(before, target), before, now):
+        start, stop = _places(root, offsets.to_byte(edit.start), offsets.to_byte(edit.stop))
+        operations.append(SpliceRange(field=name, start=start, stop=stop, text=edit.new))
+    return operations
 
 
 def _list(document: Document, name: str, before: list[Any], now: list[Any], target: list[Any]) -> list[PatchOp]:
-    items = {canonical_json(wire): wire for wire in target}
+    items: dict[Hashable, JsonValue] = {canonical_json(wire): wire for wire in target}
     old, present, new = (
         cast(list[Hashable], [canonical_json(wire) for wire in side]) for side in (before, now, target)
     )
-    return [
-        SpliceRange(
-            field=name,
-            items=tuple(items[cast(bytes, key)] for key in edit.new),
-            **_range(document.array(name), edit, lambda index: index),
-        )
-        for edit in rebase(splices(old, new), old, present)
-    ]
+    operations: list[PatchOp] = []
+    for edit in rebase(splices(old, new), old, present):
+        start, stop = _places(document.array(name), edit.start, edit.stop)
+        operations.append(SpliceRange(field=name, start=start, stop=stop, items=tuple(items[key] for key in edit.new)))
+    return operations
 
 
-def _range(root: Root, edit: Splice[Any], to_unit: Callable[[int], int]) -> dict[str, str | None]:
+def _places(root: Root, start: int, stop: int) -> tuple[str | None, str | None]:
     """What is inserted follows the item before it; what is removed is held at both of its ends."""
-    if edit.start == edit.stop:
-        return {"start": position_behind(root, to_unit(edit.start)) if edit.start else None}
-    return {
-        "start": position_in_front(root, to_unit(edit.start)),
-        "stop": position_behind(root, to_unit(edit.stop)),
-    }
+    if start == stop:
+        return (position_behind(root, start) if start else None), None
+    return position_in_front(root, start), position_behind(root, stop)
 
 
 _BUILDERS: dict[FieldKind, _Builder] = {

@@ -38,7 +38,7 @@ class Receipt:
 class Submission:
     """Updates of one peer, in order. ``written`` is called once, when their fate is decided; it must not raise.
 
-    ``is_difference``: an answer to a state vector (step 2), which repeats every deletion; only what is new in it is kept.
+    ``is_difference``: an answer to a state vector (step 2), which repeats every deletion; only its news is kept.
     """
 
     updates: Sequence[bytes]
@@ -97,7 +97,10 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """One entry to be; its updates are in the document already. ``source``: whose they are, None for the engine's own."""
+    """One entry to be; its updates are in the document already.
+
+    ``source`` is whose they are, None for the engine's own.
+    """
 
     kind: EntryKind
     author: str
@@ -121,16 +124,23 @@ def plan_submissions(
 ) -> list[Plan]:
     """Apply all submissions, one transaction for each author and source, and plan their entries.
 
+    A source whose author changes makes a new group, since its updates build on one another in their order.
+
     ``refused`` are updates known to make yrs panic; ``one_by_one`` applies each update in its own transaction.
 
     Raises:
         Poisoned: yrs panicked; the document must be rebuilt before anything else.
     """
-    groups: dict[tuple[str, int], list[Submission]] = {}
+    groups: list[list[Submission]] = []
+    newest: dict[int, list[Submission]] = {}
     for submission in batch.submissions:
-        groups.setdefault((submission.author, id(submission.source)), []).append(submission)
+        group = newest.get(id(submission.source))
+        if group is None or group[0].author != submission.author:
+            group = newest[id(submission.source)] = []
+            groups.append(group)
+        group.append(submission)
     plans: list[Plan] = []
-    for submissions in groups.values():
+    for submissions in groups:
         accepted: list[bytes] = []
         for submission in submissions:
             accepted.extend(_apply(loaded.document, submission, refused, one_by_one=one_by_one))

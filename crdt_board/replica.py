@@ -6,6 +6,7 @@ and brings back what others wrote. Not safe for use from several threads.
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -73,7 +74,7 @@ class Replica:
         self._captured: list[bytes] = []
         self._arrived: list[_Arrival] = []
         self._joined = nullcontext()
-        self.document.doc.observe(self._on_transaction)
+        self._capture_transactions()
 
     @property
     def last_number(self) -> int:
@@ -179,9 +180,15 @@ class Replica:
             for watcher in list(self.watchers):
                 watcher(changes)
 
-    def _on_transaction(self, event: pycrdt.TransactionEvent) -> None:
-        if not self._receiving:
-            self._captured.append(event.update)
+    def _capture_transactions(self) -> None:
+        reference = weakref.ref(self)  # yrs holds the callback: were the replica in it, it would never be freed
+
+        def capture(event: pycrdt.TransactionEvent) -> None:
+            replica = reference()
+            if replica is not None and not replica._receiving:
+                replica._captured.append(event.update)
+
+        self.document.doc.observe(capture)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 
+from crdt_board.errors import BoardError
 from crdt_board.fold import Fold
 from crdt_board.layout import Layout
 from crdt_board.loading import LoadedBoard, compress_snapshot, encode_snapshot
@@ -66,5 +67,7 @@ async def save(store: Store, board_id: str, captured: CapturedBoard, *, keep: in
             sha256=hashlib.sha256(data).hexdigest(),
         )
         await store.save_snapshot(record, keep=keep)
-    except Exception as error:  # the boundary of a background task
+    except BoardError as error:
         logger.warning("board %s: no snapshot at entry %d: %s", board_id, captured.seq, error)
+    except Exception:  # the boundary of a background task
+        logger.exception("board %s: no snapshot at entry %d", board_id, captured.seq)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crdt_board.reader import Reader
-from crdt_board.update_walk import _GC, _KIND, _SKIP, _read_content, _read_place
+from crdt_board.update_walk import GC, KIND, SKIP, read_content, read_place
 
 _STRING = 4
 _DEPTH_MAX = 1_000  # the document holds it already, so that nothing is refused here
@@ -30,13 +30,13 @@ def _client_blocks(reader: Reader, structs: int, wanted: bool) -> list[tuple[int
     blocks: list[tuple[int, str]] = []
     for _ in range(structs):
         info = reader.byte()
-        if info in (_GC, _SKIP):
+        if info in (GC, SKIP):
             clock += reader.varuint()
             continue
-        _read_place(reader, info)
+        read_place(reader, info)
         start = reader.position
-        length = _read_content(reader, info & _KIND, _DEPTH_MAX)
-        if wanted and info & _KIND == _STRING:
+        length = read_content(reader, info & KIND, _DEPTH_MAX)
+        if wanted and info & KIND == _STRING:
             end, reader.position = reader.position, start
             blocks.append((clock, reader.string()))
             reader.position = end

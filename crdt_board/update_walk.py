@@ -19,9 +19,11 @@ from crdt_board.reader import Reader
 _HAS_ORIGIN = 0x80
 _HAS_RIGHT_ORIGIN = 0x40
 _HAS_KEY = 0x20
-_KIND = 0x1F
-_GC = 0
-_SKIP = 10
+KIND = 0x1F
+"""The bits of a struct's first byte that tell its kind."""
+
+GC = 0
+SKIP = 10
 
 _XML_ELEMENT = 3
 _PLAIN_TYPES = frozenset((0, 1, 2, 4, 6))  # array, map, text, XML fragment, XML text
@@ -83,17 +85,18 @@ def _walk_client(reader: Reader, section: _Client, structs: int, depth_max: int)
         info = reader.byte()
         section.starts.append(clock)
         place: _Place = None
-        if info in (_GC, _SKIP):
+        if info in (GC, SKIP):
             clock += reader.varuint()
         else:
-            place = _read_place(reader, info)
-            clock += _read_content(reader, info & _KIND, depth_max)
+            place = read_place(reader, info)
+            clock += read_content(reader, info & KIND, depth_max)
             inside += place is not None and place[1]
         section.places.append(place)
     return inside
 
 
-def _read_place(reader: Reader, info: int) -> _Place:
+def read_place(reader: Reader, info: int) -> _Place:
+    """Read where an item sits: what follows its first byte ``info``."""
     origin = (reader.varuint(), reader.varuint()) if info & _HAS_ORIGIN else None
     right_origin = (reader.varuint(), reader.varuint()) if info & _HAS_RIGHT_ORIGIN else None
     neighbour = origin or right_origin
@@ -109,7 +112,7 @@ def _read_place(reader: Reader, info: int) -> _Place:
     return place
 
 
-def _read_content(reader: Reader, kind: int, depth_max: int) -> int:
+def read_content(reader: Reader, kind: int, depth_max: int) -> int:
     """Skip the content of an item and return its length in clock ticks."""
     read = _CONTENT.get(kind)
     if read is None:

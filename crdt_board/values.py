@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, TypeVar, Union, cast, get_args, get_or
 import annotated_types
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
@@ -62,7 +63,7 @@ class ValueCodec(Generic[T]):
         self._serialize = self._adapter.serializer.to_python
         bare, metadata = split_annotation(annotation)
         neutral = config is None or config.keys() <= _NEUTRAL_CONFIG
-        self._exact = _exact_types(bare) if neutral and all(isinstance(each, _CHECKS) for each in metadata) else set()
+        self._exact = _exact_types(bare) if neutral and all(map(_only_checks, metadata)) else set()
         self._as_is = self._exact if bare in _PLAIN_TYPES and not metadata else set()
         self._has_sets = any(origin_of(each) in (set, frozenset) for each in walk_annotation(annotation))
         self._members: dict[Any, JsonValue] = {}
@@ -176,6 +177,12 @@ def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:
         if error.code != "type-adapter-config-unused":
             raise
     return TypeAdapter(annotation)
+
+
+def _only_checks(metadata: Any) -> bool:
+    if isinstance(metadata, FieldInfo):
+        return all(map(_only_checks, metadata.metadata))
+    return isinstance(metadata, _CHECKS)
 
 
 def _exact_types(bare: Any) -> set[type]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,21 @@ async def start_server(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
 async def server(start_server: Callable[..., Awaitable[ServerProcess]]) -> ServerProcess:
     """A server as users start it."""
     return await start_server()
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server that many tests use, each on a board of its own; none of them may stop it."""
+    folder = tmp_path_factory.mktemp("shared-server")
+    process = ServerProcess(folder / "boards.db", folder / "server.log", command=command_line())
+    with asyncio.Runner() as runner:
+        runner.run(process.start())
+    yield process
+    with asyncio.Runner() as runner:
+        runner.run(process.stop())
+
+
+@pytest.fixture
+def board_id(request: pytest.FixtureRequest) -> str:
+    """A board that no other test uses."""
+    return re.sub(r"[^A-Za-z0-9._~-]+", "-", request.node.name)[:100].strip("-")

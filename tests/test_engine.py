@@ -331,7 +331,10 @@ async def test_entries_name_their_authors_and_paths() -> None:
         ann, bob = Peer(engine, "ann"), Peer(engine, "bob")
         await asyncio.gather(ann.send(ann.edit("a"), ann.set(status="x")), bob.send(bob.set(budget=5)))
         entries = await store.entries(BOARD, after=0, limit=10)
-        assert {(entry.author, entry.paths) for entry in entries} == {("ann", ("draft", "status")), ("bob", ("budget",))}
+        assert {(entry.author, entry.paths) for entry in entries} == {
+            ("ann", ("draft", "status")),
+            ("bob", ("budget",)),
+        }
         verify_chain(GENESIS_HASH, 0, entries)
 
 
@@ -354,9 +357,7 @@ async def test_one_expected_version_has_one_winner() -> None:
     """V1: of ten commits that expect the same version one is made, the others learn who was first and what changed."""
     async with opened(Shared()) as engine:
         commits = [
-            engine.commit(
-                request(agent=f"a{n}", patch=[SetValue(field="status", value=str(n))], expected_version=0)
-            )
+            engine.commit(request(agent=f"a{n}", patch=[SetValue(field="status", value=str(n))], expected_version=0))
             for n in range(10)
         ]
         results = await asyncio.gather(*commits, return_exceptions=True)
@@ -389,9 +390,7 @@ async def test_two_processes_with_one_expected_version_have_one_winner() -> None
         gate = store.hold("append")
         slow = one.commit(request(agent="one", patch=[SetValue(field="status", value="one")], expected_version=0))
         await asyncio.wait_for(gate.reached.wait(), DEADLINE)
-        made = await two.commit(
-            request(agent="two", patch=[SetValue(field="status", value="two")], expected_version=0)
-        )
+        made = await two.commit(request(agent="two", patch=[SetValue(field="status", value="two")], expected_version=0))
         gate.release()
         with pytest.raises(VersionConflict) as refused:
             await slow

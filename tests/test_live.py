@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
-from support.agents import LiveAgent, exchange
 
 from crdt_board.errors import InvalidValue
 from crdt_board.live import snapshot_from_wire
 from crdt_board.schema import BoardModel, Counter, Text
+from support.agents import LiveAgent, exchange
 
 
 class Status(Enum):

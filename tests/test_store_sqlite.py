@@ -249,7 +249,7 @@ def test_migrations_are_numbered_without_gaps() -> None:
 async def test_eight_processes_append_to_one_new_file(path: Path) -> None:
     """D9: eight processes, a hundred commits each, one file that did not exist: all succeed, in one chain."""
     processes = [start_appender(path, f"p{number}", 100) for number in range(8)]
-    outputs = [await asyncio.to_thread(process.communicate, None, DEADLINE_SECONDS * 2) for process in processes]
+    outputs = [await asyncio.to_thread(process.communicate, None, DEADLINE_SECONDS * 4) for process in processes]
     assert [process.returncode for process in processes] == [0] * 8
     store = await SqliteStore.open(path)
     found = await store.entries("job", after=0, limit=10_000)

@@ -14,6 +14,7 @@ from crdt_board.wire_values import check_text, invalid_value
 
 _NEAREST_CHARS_MAX = 20_000
 """How much of a long text is searched for the passage that a wrong quote may have meant."""
+_WORD_CHARS_MAX = 30
 
 
 class LiveText:
@@ -196,9 +197,10 @@ class LiveText:
 
 def _whole_words(text: str, start: int, stop: int) -> str:
     """The passage, extended to the words that it begins and ends in."""
-    while start > 0 and not text[start - 1].isspace():
+    first, last = max(0, start - _WORD_CHARS_MAX), min(len(text), stop + _WORD_CHARS_MAX)
+    while start > first and not text[start - 1].isspace():
         start -= 1
-    while stop < len(text) and not text[stop].isspace():
+    while stop < last and not text[stop].isspace():
         stop += 1
     return text[start:stop]
 

@@ -6,7 +6,7 @@ A store passes when a subclass of `StoreContract` (and, if it is durable, of `Du
         async def make_store(self): return await MyStore.open(self.new_place())
         async def open_second(self, store): return await MyStore.open(store.place)
 
-The tests are coroutines: run them with pytest-asyncio in ``asyncio_mode=auto``, or mark the subclass.
+The tests are coroutines and need pytest: run them with pytest-asyncio in ``asyncio_mode=auto``, or mark the subclass.
 """
 
 from __future__ import annotations

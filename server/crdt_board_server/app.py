@@ -8,8 +8,6 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,7 +18,6 @@ from crdt_board.errors import BoardError
 from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.store.contract import Store
-from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.rooms import Rooms
 from crdt_board_server.websocket import Peers, board_protocol
 
@@ -29,16 +26,6 @@ _READY_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 10
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
-    """How a server is run. ``database`` is a SQLite file; ``port`` 0 takes a free one."""
-
-    database: Path
-    host: str = "127.0.0.1"
-    port: int = 8765
-    limits: Limits = DEFAULT_LIMITS
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -61,20 +48,13 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def serve(config: ServerConfig, listening: socket.socket) -> None:
-    """Serve until the process is told to stop (SIGTERM, SIGINT); everything acknowledged is durable then.
+async def serve(store: Store, listening: socket.socket, *, limits: Limits = DEFAULT_LIMITS) -> None:
+    """Serve the boards of ``store`` until the process is told to stop (SIGTERM, SIGINT); closes the store.
 
-    Raises:
-        StoreUnavailable: the database cannot be opened; nothing was served.
+    Everything that was acknowledged is durable then; connections are closed with a code that says to try again.
     """
-    store = await SqliteStore.open(config.database)
-    await serve_store(store, config, listening)
-
-
-async def serve_store(store: Store, config: ServerConfig, listening: socket.socket) -> None:
-    """As `serve`, over a store that is open; closes it."""
-    async with BoardHost(store, idle_seconds=config.limits.room_idle_seconds, limits=config.limits) as host:
-        peers = Peers(Rooms(host), config.limits)
+    async with BoardHost(store, idle_seconds=limits.room_idle_seconds, limits=limits) as host:
+        peers = Peers(Rooms(host), limits)
         settings = uvicorn.Config(
             build_app(host, peers),
             http="httptools",
@@ -139,7 +119,9 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
 
 
 async def _problems(host: BoardHost, peers: Peers) -> list[str]:
-    problems = [f"board {board_id}: {engine.failure}" for board_id, engine in host.open_boards().items() if engine.failure]
+    problems = [
+        f"board {board_id}: {engine.failure}" for board_id, engine in host.open_boards().items() if engine.failure
+    ]
     if peers.stopping:
         problems.append("the server is stopping")
     try:

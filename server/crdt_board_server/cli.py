@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -16,7 +18,8 @@ from rich.markup import escape
 
 from crdt_board import __version__
 from crdt_board.errors import BoardError
-from crdt_board_server.app import ServerConfig, bind, serve
+from crdt_board.store.sqlite import SqliteStore
+from crdt_board_server.app import bind, serve
 
 app = typer.Typer(
     name="crdt-board",
@@ -43,7 +46,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001 - typer calls the callback
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
@@ -67,14 +70,38 @@ def serve_command(
         listening = bind(host, port)
     except OSError as error:
         _fail(f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host.")
-    port = listening.getsockname()[1]
-    address = f"[{host}]" if ":" in host else host
-    typer.echo(f"CRDT Board serves {db} on http://{address}:{port} and ws://{address}:{port} (Ctrl-C stops it)", err=True)
     try:
         with contextlib.closing(listening), contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(serve(ServerConfig(database=db, host=host, port=port), listening))
+            asyncio.run(_serve(db, host, listening))
     except BoardError as error:
         _fail(str(error))
+
+
+async def _serve(db: Path, host: str, listening: socket.socket) -> None:
+    store = await SqliteStore.open(db)
+    place = f"[{host}]" if ":" in host else host
+    place += f":{listening.getsockname()[1]}"
+    typer.echo(f"CRDT Board serves {db} on http://{place} and ws://{place} (Ctrl-C stops it)", err=True)
+    await serve(store, listening)
+
+
+@app.command("demo")
+def demo_command(
+    seed: Annotated[int, typer.Option(help="Decides what the agents find, and their pace.")] = 1,
+    db: Annotated[Path | None, typer.Option(help="SQLite file to use and keep; without it a temporary one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
+) -> None:
+    """Watch five agents work on one board while its server, and one of them, are killed.
+
+    Needs no model and no key, and takes about ten seconds. The exit code is 1 when anything was lost or done twice.
+    """
+    options = ["--seed", str(seed)]
+    if db is not None:
+        options += ["--db", str(db)]
+    if as_json:
+        options += ["--json"]
+    # The demo takes this process over, so that signals reach it and its exit code is that of the command.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "crdt_board_demo", *options])
 
 
 def _set_up_logging(level: str) -> None:

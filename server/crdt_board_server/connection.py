@@ -85,7 +85,8 @@ class Peer:
     # As a member of its room.
 
     def write(self, data: bytes) -> None:
-        if data and self._socket.protocol.state is State.OPEN:
+        # A connection that was reset is open to websockets for a moment still, and asyncio would warn of each write.
+        if data and self._socket.protocol.state is State.OPEN and not self._socket.transport.is_closing():
             self._socket.transport.write(data)
             self.wrote_since_tick = True
 
@@ -107,7 +108,10 @@ class Peer:
                 if self._room is not None:
                     await self._room.engine.read(lambda _document: None)
                     self._send_ack()
-            await self._socket.close(SHUTTING_DOWN, "the server is stopping")
+            if self._socket.paused:  # it does not read: it would not hear the code, and keep the server for ten seconds
+                self._socket.transport.abort()
+            else:
+                await self._socket.close(SHUTTING_DOWN, "the server is stopping")
 
         self._start_ending(finish())
 

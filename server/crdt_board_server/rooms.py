@@ -105,7 +105,7 @@ class Room:
             member.end(error)
 
     def tell_presence(self, states: Sequence[PresenceState], frames: Frames, *, apart_from: Member | None) -> None:
-        """Hand presence to every member that can take it now; one that is behind hears all states when it catches up."""
+        """Hand presence to every member that can take it now; one that is behind hears all of it later."""
         if not states:
             return
         data = encode_frames(frames)
@@ -169,12 +169,17 @@ class Rooms:
                         del self._rooms[board_id]
 
     async def _room(self, engine: Engine) -> Room:
-        newest = await engine.checkpoints(limit=1)
-        room = self._rooms.get(engine.board_id)
-        if room is None or room.engine is not engine:
+        newest: list[Checkpoint] = []
+        while not self._is_open(engine) and (newest[0].version if newest else 0) != engine.version:
+            newest = await engine.checkpoints(limit=1)
+        if not self._is_open(engine):
             room = self._rooms[engine.board_id] = Room(engine, newest[0] if newest else None)
             engine.add_listener(room)
-        return room
+        return self._rooms[engine.board_id]
+
+    def _is_open(self, engine: Engine) -> bool:
+        room = self._rooms.get(engine.board_id)
+        return room is not None and room.engine is engine
 
 
 def _own_frames(shown: PublishedEntry, *, with_updates: bool = True) -> Frames:

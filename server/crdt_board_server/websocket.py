@@ -164,7 +164,7 @@ class BoardConnection(ServerConnection):
 
 
 def board_protocol(peers: Peers) -> type[BoardConnection]:
-    """The class to give uvicorn as its ``ws`` protocol; it makes the instances itself, hence a class for each server."""
+    """The class to give uvicorn as its ``ws`` protocol; uvicorn makes the instances, hence a class for each server."""
     return type("BoardConnection", (BoardConnection,), {"peers": peers})
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 
-from support.waiting import DEADLINE_SECONDS, eventually
+from support.waiting import eventually
 
 _TESTS = Path(__file__).resolve().parent.parent
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_TESTS), "NO_COLOR": "1", "COLUMNS": "200"}
@@ -19,7 +19,10 @@ _ADDRESS = re.compile(r"on http://127\.0\.0\.1:(\d+) ")
 
 
 class ServerProcess:
-    """``crdt-board serve`` over one database. The port is chosen at the first start and kept for later ones."""
+    """``crdt-board serve`` over one database. The port is chosen at the first start and kept for later ones.
+
+    Belongs to no event loop, so that tests can share one.
+    """
 
     def __init__(self, database: Path, log: Path, *, command: Sequence[str], options: Sequence[str] = ()) -> None:
         self.database = database
@@ -27,7 +30,7 @@ class ServerProcess:
         self._log = log
         self._command = (*command, "--db", str(database))
         self._options = tuple(options)
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -44,16 +47,15 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._process.poll() is None
 
     async def start(self) -> None:
         """Start it, and return when it says that it is ready."""
         assert not self.is_running
         said = len(self.log())
         with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, "--port", str(self.port), *self._options, stdout=log, stderr=log, env=_ENVIRONMENT
-            )
+            command = [*self._command, "--port", str(self.port), *self._options]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=_ENVIRONMENT)
         if self.port == 0:
             self.port = await eventually(lambda: self._announced_port(said), f"an address in its log: {self.log()}")
         async with httpx.AsyncClient(base_url=self.http, trust_env=False) as client:
@@ -72,12 +74,14 @@ class ServerProcess:
 
     async def kill9(self) -> None:
         """End the process as a power cut would end it."""
-        assert self._process is not None and self.is_running
+        assert self._process is not None
+        assert self.is_running
         self._process.kill()
-        await self._end()
+        await self.ended()
 
     def send_sigterm(self) -> None:
-        assert self._process is not None and self.is_running
+        assert self._process is not None
+        assert self.is_running
         self._process.terminate()
 
     async def terminate(self) -> int:
@@ -87,8 +91,13 @@ class ServerProcess:
 
     async def ended(self) -> int:
         """Wait until the process is gone; returns its exit code."""
-        await self._end()
-        assert self._process is not None and self._process.returncode is not None
+        assert self._process is not None
+        try:
+            await eventually(lambda: not self.is_running, "the server has ended")
+        except AssertionError:
+            self._process.kill()
+            self._process.wait()
+            raise AssertionError(f"the server did not end by itself: {self.log()}") from None
         return self._process.returncode
 
     async def stop(self) -> None:
@@ -96,16 +105,6 @@ class ServerProcess:
         if self.is_running:
             assert await self.terminate() == 0, self.log()
         assert "Traceback" not in self.log(), self.log()
-
-    async def _end(self) -> None:
-        assert self._process is not None
-        try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
-            raise AssertionError(f"the server did not end within {DEADLINE_SECONDS:g} s: {self.log()}") from None
 
     def _announced_port(self, said: int) -> int | None:
         assert self.is_running, self.log()
@@ -123,8 +122,3 @@ class ServerProcess:
 def command_line() -> tuple[str, ...]:
     """``crdt-board serve`` as users run it."""
     return (str(Path(sys.executable).with_name("crdt-board")), "serve")
-
-
-def with_limits(**limits: float) -> tuple[str, ...]:
-    """The same server with other limits than the default ones."""
-    return (sys.executable, "-m", "support.limited_server", *(f"--limit={name}={value}" for name, value in limits.items()))

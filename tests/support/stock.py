@@ -79,8 +79,12 @@ class StockPeer:
 
 @contextlib.asynccontextmanager
 async def stock_socket(url: str, board: str, **options: Any) -> AsyncIterator[ClientConnection]:
-    async with connect(f"{url}/ws/{board}", compression=None, proxy=None, **options) as socket:
+    socket = await connect(f"{url}/ws/{board}", compression=None, proxy=None, **options)
+    try:
         yield socket
+    finally:
+        if not socket.transport.is_closing():
+            await socket.close()
 
 
 @contextlib.asynccontextmanager

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 DEADLINE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.01
 
 
-async def eventually(
-    look: Callable[[], T | None] | Callable[[], Awaitable[T | None]], what: str, *, seconds: float = DEADLINE_SECONDS
-) -> T:
-    """The first true value of ``look``, which is called again and again; fails after ``seconds``."""
+async def eventually(look: Callable[[], Any], what: str, *, seconds: float = DEADLINE_SECONDS) -> Any:
+    """The first true value of ``look``, which is called, and awaited, again and again; fails after ``seconds``."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         found = look()

@@ -15,6 +15,7 @@ class Started(_Message):
     """Connected; ``steps_done`` are the agent's own steps that the checkpoints say are finished."""
 
     type: Literal["started"] = "started"
+    pid: int
     version: int
     steps_done: tuple[str, ...]
 

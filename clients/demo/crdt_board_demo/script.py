@@ -17,7 +17,17 @@ _FAULTS = (
     "keeps sessions in memory",
     "splits names like Ærø or 東京 by bytes",
 )
-_PACKAGES = ("postgres-15", "redis-7", "kafka-3.7", "openssl-3", "libxml2", "grpc-1.62", "zstd-1.5", "icu-74", "nginx-1.26")
+_PACKAGES = (
+    "postgres-15",
+    "redis-7",
+    "kafka-3.7",
+    "openssl-3",
+    "libxml2",
+    "grpc-1.62",
+    "zstd-1.5",
+    "icu-74",
+    "nginx-1.26",
+)
 
 _RESEARCH_STEPS = ("survey", "deep-dive", "verify")
 _FINDINGS_PER_STEP = 5
@@ -29,7 +39,10 @@ _DRAFT = (
     ("The service moves in one weekend.", None),
     ("Of the risks, TODO: name the worst.", ("TODO: name the worst", "the worst is silent rounding ⚠")),
     ("Every dependency has a newer release.", None),
-    ("To go back, TODO: describe the rollback.", ("TODO: describe the rollback", "replay the journal into the old schema")),
+    (
+        "To go back, TODO: describe the rollback.",
+        ("TODO: describe the rollback", "replay the journal into the old schema"),
+    ),
     ("Names such as Zoë, Łódź and 北京 stay intact.", None),
     ("It is owned by TODO: ask who owns it.", ("TODO: ask who owns it", "the payments team 🧭")),
     ("Traffic is moved one tenth at a time.", None),

@@ -40,21 +40,24 @@ async def _plan(script: Script, items: tuple[PlanItem, ...], worker: Worker) -> 
             state.plan.append(item.text)
 
     for item in items:
-        done = item.text in state.plan
-        await worker.edit(item.id, partial(write, item), done=done, seconds=_PLANNING_SECONDS)
-        worker.note(f"plans “{item.text}”")
+        done, note = item.text in state.plan, f"plans “{item.text}”"
+        await worker.edit(item.id, partial(write, item), done=done, seconds=_PLANNING_SECONDS, note=note)
 
 
 async def _wait_for_the_others(script: Script, worker: Worker) -> None:
     """Until the checkpoints show the last step of everybody else."""
     board = worker.board
     awaited = {(agent, script.steps_of(agent)[-1]) for agent in TEAM if agent != PLANNER}
-    while True:
+    seen: set[tuple[str, str]] = set()
+    while not awaited <= seen:
         version = board.version
-        made = {(made.agent, made.step) for made in await board.checkpoints(limit=_CHECKPOINTS_MAX)}
-        if awaited <= made:
-            return
-        await board.wait_for(lambda _state, version=version: board.version > version)  # type: ignore[misc]
+        seen = {(made.agent, made.step) for made in await board.checkpoints(limit=_CHECKPOINTS_MAX)}
+        if not awaited <= seen:
+            await board.wait_for(partial(_has_passed, board, version))
+
+
+def _has_passed(board: Board[Migration], version: int, _state: Migration) -> bool:
+    return board.version > version
 
 
 async def _research(findings: tuple[Finding, ...], worker: Worker) -> None:
@@ -69,9 +72,10 @@ async def _research(findings: tuple[Finding, ...], worker: Worker) -> None:
 
     await worker.board.wait_for(lambda state: len(state.plan) > 0)
     for finding in findings:
-        done = finding.key in state.findings
-        await worker.edit(finding.id, partial(write, finding), done=done, seconds=_RESEARCH_SECONDS)
-        worker.note(f"{'had found' if done else 'finds'} {finding.key}: {finding.text}")
+        done, note = finding.key in state.findings, f"finds {finding.key}: {finding.text}"
+        await worker.edit(finding.id, partial(write, finding), done=done, seconds=_RESEARCH_SECONDS, note=note)
+        if done:
+            worker.note(f"had found {finding.key} before it was killed: skipped")
 
 
 async def _draft(sentences: tuple[Sentence, ...], worker: Worker) -> None:
@@ -98,9 +102,12 @@ def _stretches_typed(board: Board[Migration], sentence: Sentence) -> int:
 async def _review(sentences: tuple[Sentence, ...], worker: Worker) -> None:
     draft = worker.board.state.draft
     for sentence in sentences:
-        finished = (sentence.typed, sentence.reviewed)
-        state = await worker.board.wait_for(lambda state, finished=finished: any(line in state.draft for line in finished))  # type: ignore[misc]
+        state = await worker.board.wait_for(partial(_is_typed, sentence))
         write = partial(draft.replace, sentence.quoted, sentence.replacement)
+        note = f"replaces “{sentence.quoted}” by “{sentence.replacement}”"
         done = sentence.reviewed in state.draft
-        await worker.edit(sentence.review_id, write, done=done, seconds=_REVIEW_SECONDS)
-        worker.note(f"replaces “{sentence.quoted}” by “{sentence.replacement}”")
+        await worker.edit(sentence.review_id, write, done=done, seconds=_REVIEW_SECONDS, note=note)
+
+
+def _is_typed(sentence: Sentence, state: Migration) -> bool:
+    return sentence.typed in state.draft or sentence.reviewed in state.draft

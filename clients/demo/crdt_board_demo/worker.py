@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 from collections.abc import Awaitable, Callable
@@ -51,19 +52,23 @@ class Worker:
         """Do the steps that the checkpoints do not show as finished by this agent."""
         recorded = await self.board.checkpoints(limit=_CHECKPOINTS_MAX)
         done = tuple(made.step for made in reversed(recorded) if made.agent == self.board.agent)
-        tell(messages.Started(version=self.board.version, steps_done=done))
+        tell(messages.Started(pid=os.getpid(), version=self.board.version, steps_done=done))
         for step in steps:
             if step.name not in done:
                 await self._perform(step)
 
-    async def edit(self, edit_id: str, change: Callable[[], None], *, done: bool, seconds: float) -> None:
-        """Make one edit, which is one update of the replica, unless it is ``done``; then pause for about ``seconds``."""
+    async def edit(
+        self, edit_id: str, change: Callable[[], None], *, done: bool, seconds: float, note: str = ""
+    ) -> None:
+        """Make one edit, which is one update of the replica, unless it is ``done``; then pause about ``seconds``."""
         if done:
             tell(messages.Found(id=edit_id))
             return
         change()
         self._edits += 1
         tell(messages.Edited(id=edit_id, online=self.online, acknowledged=self.acknowledged))
+        if note:
+            self.note(note)
         await asyncio.sleep(seconds * self._chance.uniform(0.6, 1.4))
 
     def note(self, text: str) -> None:

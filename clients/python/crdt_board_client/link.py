@@ -132,8 +132,10 @@ class RemoteLink:
 
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
         result = await self._ask(control.StateAt(version=version))
-        assert isinstance(result, dict) and isinstance(result["state"], dict)
-        return Checkpoint.model_validate(result["checkpoint"]), result["state"]
+        assert isinstance(result, dict)
+        state = result["state"]
+        assert isinstance(state, dict)
+        return Checkpoint.model_validate(result["checkpoint"]), state
 
     def announce(self, presence: AgentPresence) -> None:
         self._table.announce(presence)
@@ -205,15 +207,20 @@ class RemoteLink:
             self._end(error)
         else:
             logger.debug("board %s: %s", self.board_id, error)
-            self.failure = error
+            self._set_failure(error)
 
     def _note_failure(self, error: Exception) -> None:
         reason = str(error) or type(error).__name__
-        self.failure = ConnectionFailed(
+        failure = ConnectionFailed(
             f"no CRDT Board server answers at {self._url} ({reason}); start one with `crdt-board serve`"
         )
+        self._set_failure(failure)
         if isinstance(error, InvalidURI):
-            self._end(self.failure)
+            self._end(failure)
+
+    def _set_failure(self, failure: BoardError | None) -> None:
+        self.failure = failure
+        self.replica.on_progress()
 
     def _end(self, error: BoardError) -> None:
         self._final = self._final or error
@@ -358,13 +365,13 @@ class _Connection:
 
     def _be_synced(self) -> None:
         assert self._welcome is not None
-        self._replica.reached(seq=self._welcome.seq, version=self._welcome.version)
         self._backoff.reset()
-        self._link.failure = None
         self._link._synced.set()
+        self._link._set_failure(None)
+        self._replica.reached(seq=self._welcome.seq, version=self._welcome.version)
 
     async def _send_what_is_missing(self, state_vector: bytes) -> None:
-        """Pending updates are on their way; anything else that the server lacks (it was restored from a copy) is sent."""
+        """Send what the server lacks and is not pending, as when it was restored from an older copy."""
         theirs, ours = decode_state_vector(state_vector), decode_state_vector(self._replica.document.state_vector())
         if self._replica.pending:
             ours.pop(self._replica.document.client_id, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from crdt_board.board import AgentPresence
@@ -18,8 +19,9 @@ class AgentTable:
     """Agents on a board: our own, by name, and everybody else's, by client id."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._others = PresenceTable(limits)
+        # The server speaks for everybody on the board, who are far more than one client may speak for.
+        self._limits = replace(limits, presence_states_max=limits.presence_clients_max)
+        self._others = PresenceTable(self._limits)
         self._own: dict[str, AgentPresence] = {}
         self._client_ids: dict[str, int] = {}
         self._clock = 0

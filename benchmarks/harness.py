@@ -1,0 +1,208 @@
+"""What every benchmark shares: its options, the machine it ran on, its table. Knows nothing of what is measured."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import platform
+import shlex
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parent.parent
+_SYNCS = 50
+_SYNC_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Something that was measured, once or several times. ``at_most``: the median that is aimed at."""
+
+    name: str
+    unit: str
+    samples: Sequence[float]
+    at_most: float | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def is_reached(self) -> bool | None:
+        """None when nothing is aimed at."""
+        return None if self.at_most is None else self.median <= self.at_most
+
+    def to_json(self) -> dict[str, Any]:
+        """The figure with everything that its row in the table says."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "median": self.median,
+            "min": min(self.samples),
+            "max": max(self.samples),
+            "samples": len(self.samples),
+            "at_most": self.at_most,
+            "reached": self.is_reached,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one benchmark: prints the command and the machine at once, and the figures at the end."""
+
+    title: str
+    options: argparse.Namespace
+
+    @classmethod
+    def begin(cls, title: str, parser: argparse.ArgumentParser, *, repeat: int) -> Run:
+        """Read the command line; ``repeat`` is the default of ``--repeat``."""
+        parser.add_argument("--repeat", type=_at_least_one, default=repeat, metavar="N", help=f"default {repeat}")
+        parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+        run = cls(title, parser.parse_args())
+        if not run.options.json:
+            print(title)
+            for name, value in run.conditions.items():
+                print(f"  {name:<9} {value}")
+            print(flush=True)
+        return run
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The command, the machine and the versions."""
+        return {
+            "command": shlex.join(["python", *sys.orig_argv[1:]]),
+            "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+            f"load {os.getloadavg()[0]:.1f} at the start",
+            "disk": _disk(),
+            "versions": ", ".join(
+                [
+                    f"Python {platform.python_version()}",
+                    *(f"{name} {version(name)}" for name in ("pycrdt", "websockets", "uvicorn", "aiosqlite")),
+                    f"SQLite {sqlite3.sqlite_version}",
+                ]
+            ),
+            "commit": _commit(),
+        }
+
+    def progress(self, what: str) -> None:
+        """Say on stderr what is going on, where somebody is watching."""
+        if sys.stderr.isatty():
+            print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
+
+    def finish(self, figures: Sequence[Figure], facts: Sequence[str] = ()) -> None:
+        """Print the figures, and ``facts`` that were checked or counted on the way."""
+        self.progress("")
+        if self.options.json:
+            result = {"title": self.title, **self.conditions, "figures": [f.to_json() for f in figures], "facts": facts}
+            print(json.dumps(result, indent=2, ensure_ascii=False))
+            return
+        rows = [("", "median", "spread", "n", "target", ""), *(_row(figure) for figure in figures)]
+        widths = [max(len(row[column]) for row in rows) for column in range(6)]
+        for name, *rest in rows:
+            cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+            print("  ".join([name.ljust(widths[0]), *cells]).rstrip())
+        for fact in facts:
+            print(f"- {fact}")
+
+
+def recording(name: str) -> dict[str, Any]:
+    """A recorded editing session. Where there is none, ends the process in good order, and says what is missing."""
+    folder = Path(os.environ.get("CRDT_BOARD_DATA") or PROJECT.parent / "shared" / "data")
+    file = folder / name
+    if not file.is_file():
+        print(f"Nothing measured: there is no {name} in {folder}. Name the folder that has it in CRDT_BOARD_DATA.")
+        raise SystemExit(0)
+    with gzip.open(file, "rt", encoding="utf-8") as content:
+        recorded: dict[str, Any] = json.load(content)
+    return recorded
+
+
+def require(holds: bool, what: str) -> None:
+    """End the process with an error unless ``holds``: a figure of a wrong result says nothing."""
+    if not holds:
+        raise SystemExit(f"wrong result, nothing reported: {what}")
+
+
+def in_fresh_process(module: str, function: str, *arguments: object) -> dict[str, float]:
+    """What ``benchmarks.<module>.<function>(*arguments)``, which returns seconds by name, says in a new process.
+
+    ``process`` is added: the seconds from the start of the process to its end.
+    """
+    code = f"import json, sys; from benchmarks.{module} import {function} as f; print(json.dumps(f(*sys.argv[1:])))"
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], cwd=PROJECT, check=True, stdout=subprocess.PIPE
+    )
+    seconds: dict[str, float] = json.loads(done.stdout)
+    return {**seconds, "process": time.perf_counter() - began}
+
+
+def percentile(sorted_samples: Sequence[float], share: float) -> float:
+    """The smallest sample that at least ``share`` of all are not above."""
+    return sorted_samples[max(0, -int(-share * len(sorted_samples) // 1) - 1)]
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    spread = f"{_number(min(figure.samples))} to {_number(max(figure.samples))}" if len(figure.samples) > 1 else ""
+    target = "" if figure.at_most is None else f"at most {figure.at_most:g}"
+    verdict = {None: "", True: "reached", False: "NOT REACHED"}[figure.is_reached]
+    median = f"{_number(figure.median)} {figure.unit}".rstrip()
+    return figure.name, median, spread, str(len(figure.samples)), target, verdict
+
+
+def _number(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 20 else f"{value:.2f}"
+
+
+def _at_least_one(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _disk() -> str:
+    """Where the files of a benchmark are, and what a synced write takes there: most of what durability costs."""
+    samples: list[float] = []
+    with tempfile.NamedTemporaryFile() as file:
+        for _ in range(_SYNCS):
+            began = time.perf_counter()
+            os.pwrite(file.fileno(), os.urandom(_SYNC_BYTES), 0)
+            os.fsync(file.fileno())
+            samples.append((time.perf_counter() - began) * 1e3)
+    samples.sort()
+    middle, most = percentile(samples, 0.5), samples[-1]
+    return f"{tempfile.gettempdir()}; a synced write of 8 kB takes {middle:.2f} ms (at most {most:.2f} of {_SYNCS})"
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=PROJECT, check=True, capture_output=True, text=True).stdout
+
+    try:
+        changed = " with uncommitted changes" if git("status", "--porcelain").strip() else ""
+        return git("rev-parse", "--short=12", "HEAD").strip() + changed
+    except (OSError, subprocess.CalledProcessError):
+        return "not in a git checkout"

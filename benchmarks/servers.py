@@ -1,0 +1,86 @@
+"""Servers to measure, each a process of its own, and which core runs what."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from benchmarks.harness import PROJECT
+
+SERVER_CORE = 0
+CLIENT_CORE = 1
+_ADDRESS = re.compile(rb"ws://127\.0\.0\.1:(\d+)")
+_START_SECONDS = 20.0
+_STOP_SECONDS = 15.0
+
+
+def can_pin() -> bool:
+    """Whether this system lets a process choose its cores, and has two."""
+    return hasattr(os, "sched_setaffinity") and {SERVER_CORE, CLIENT_CORE} <= os.sched_getaffinity(0)
+
+
+@contextlib.contextmanager
+def pinned_to(core: int, wanted: bool) -> Iterator[None]:
+    """Run the block, the threads and the processes that it starts, on one core; does nothing unless ``wanted``."""
+    if not wanted:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextlib.asynccontextmanager
+async def board_server(database: Path, *, pin: bool) -> AsyncIterator[int]:
+    """``crdt-board serve`` on a file; gives its port. As users run it: durability on, nothing tuned."""
+    arguments = ["-m", "crdt_board_server", "serve", "--db", str(database), "--port", "0", "--log-level", "warning"]
+    async with _server(arguments, pin=pin) as port:
+        yield port
+
+
+@contextlib.asynccontextmanager
+async def echo_server(*, pin: bool) -> AsyncIterator[int]:
+    """A server that hands each message to the other connections and does nothing else; gives its port."""
+    async with _server(["-m", "benchmarks.echo"], pin=pin) as port:
+        yield port
+
+
+@contextlib.asynccontextmanager
+async def _server(arguments: list[str], *, pin: bool) -> AsyncIterator[int]:
+    with pinned_to(SERVER_CORE, pin):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, cwd=PROJECT, stderr=asyncio.subprocess.PIPE
+        )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            port = await _announced_port(process.stderr)
+        rest = asyncio.create_task(process.stderr.read())
+        yield port
+        process.terminate()
+        async with asyncio.timeout(_STOP_SECONDS):
+            said = await rest
+            code = await process.wait()
+        if code != 0 or said:
+            raise SystemExit(f"the server ended with code {code}: {said.decode(errors='replace')}")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _announced_port(output: asyncio.StreamReader) -> int:
+    said = b""
+    while line := await output.readline():
+        said += line
+        if found := _ADDRESS.search(line):
+            return int(found[1])
+    raise SystemExit(f"the server did not start: {said.decode(errors='replace')}")

@@ -1,0 +1,244 @@
+"""Stock Yjs clients under Node, the real ``yjs`` and ``y-websocket``, on one board with Python clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crdt_board import AgentPresence, open_board
+from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.store.memory import MemoryStore
+from crdt_board_client import connect
+from support.children import Child, child
+from support.model import Report
+from support.server import ServerProcess
+from support.serving import Served, serving
+from support.waiting import eventually
+
+_FOLDER = Path(__file__).resolve().parent / "interop"
+_MIXED = "naïve e\u0301 漢字 👩‍👩‍👧 \U0001f9ff ﷽ 𝔘"
+_CLIENT_ID_MAX = 2**53 - 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _node() -> None:
+    """Node and the packages are needed: skipped on a laptop, a failure in CI."""
+    missing = None
+    if shutil.which("node") is None:
+        missing = "there is no `node` on the PATH"
+    elif not (_FOLDER / "node_modules").is_dir():
+        missing = f"the Node packages are not installed: run `npm ci --prefix {_FOLDER}`"
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+
+
+@pytest.fixture(params=["2", "3"], ids=["y-websocket-2", "y-websocket-3"])
+def major(request: pytest.FixtureRequest) -> str:
+    """The major version of y-websocket."""
+    return str(request.param)
+
+
+@contextlib.asynccontextmanager
+async def node_peer(
+    server: ServerProcess | Served, board_id: str, major: str, client_id: int | None = None
+) -> AsyncIterator[Child]:
+    """A Node client that is in step with the board on entry."""
+    arguments = [major, server.url, board_id, *([] if client_id is None else [str(client_id)])]
+    async with child(["node", "peer.mjs", *arguments], folder=_FOLDER) as peer:
+        assert await peer.answer() == "ready"
+        await eventually(lambda: peer.ask("isSynced"), "the Node client is in step")
+        yield peer
+
+
+async def _reads(peer: Child, expected: Any, *command: Any) -> None:
+    """Wait until the Node client answers ``command`` with ``expected``."""
+    answer: Any = None
+
+    async def look() -> bool:
+        nonlocal answer
+        answer = await peer.ask(*command)
+        return bool(answer == expected)
+
+    try:
+        await eventually(look, "")
+    except AssertionError:
+        assert answer == expected
+
+
+async def test_python_writes_and_node_reads(shared_server: ServerProcess, board_id: str, major: str) -> None:
+    """Every kind of field that a Python client writes is in the document of a stock client, to the character."""
+    async with (
+        node_peer(shared_server, board_id, major) as peer,
+        connect(shared_server.url, board_id, Report, agent="writer") as board,
+    ):
+        board.state.title = _MIXED
+        board.state.due = datetime(2030, 1, 2, tzinfo=UTC)
+        board.state.draft.append(_MIXED)
+        board.state.draft.insert(1, "漢")
+        board.state.plan.extend(["eins", _MIXED])
+        board.state.sources.update(["a", _MIXED])
+        board.state.scores[_MIXED] = 2**53 - 1
+        board.state.spent += 812
+
+        await _reads(peer, _MIXED[0] + "漢" + _MIXED[1:], "text", "draft")
+        await _reads(peer, {"title": _MIXED, "due": "2030-01-02T00:00:00Z"}, "map", "state")
+        await _reads(peer, ["eins", _MIXED], "array", "plan")
+        await _reads(peer, {_MIXED: 2**53 - 1}, "map", "scores")
+        assert set(await peer.ask("map", "sources")) == {'"a"', f'"{_MIXED}"'}
+        assert sum((await peer.ask("map", "spent")).values()) == 812
+
+
+async def test_node_writes_and_python_reads(server: ServerProcess, board_id: str, major: str) -> None:
+    """Every kind of field that a stock client writes is read by a Python client, now and in a cold reload."""
+    async with (
+        connect(server.url, board_id, Report, agent="reader") as board,
+        node_peer(server, board_id, major) as peer,
+    ):
+        await peer.ask("insertText", "draft", 0, _MIXED)
+        await peer.ask("setKey", "state", "title", _MIXED)
+        await peer.ask("insertItems", "plan", 0, ["eins", _MIXED])
+        await peer.ask("setKey", "sources", f'"{_MIXED}"', _MIXED)
+        await peer.ask("setKey", "scores", _MIXED, 7)
+        await peer.ask("setKey", "spent", str(await peer.ask("clientId")), 5)
+        board.state.spent += 2
+
+        seen = await board.wait_for(lambda state: state.spent == 7, 5)
+        expected = Report(
+            draft=_MIXED, title=_MIXED, plan=["eins", _MIXED], sources={_MIXED}, scores={_MIXED: 7}, spent=7
+        )
+        assert seen == expected
+    await server.terminate()
+    async with open_board(server.database, board_id, Report, agent="reader") as board:
+        assert board.snapshot() == expected
+
+
+async def test_both_edit_one_text(shared_server: ServerProcess, board_id: str, major: str) -> None:
+    """Concurrent edits of a stock and a Python client in one text, emoji beside them, merge alike on both sides."""
+    async with (
+        connect(shared_server.url, board_id, Report, agent="writer") as board,
+        node_peer(shared_server, board_id, major) as peer,
+    ):
+        board.state.draft.append("👍middle👍")
+        await _reads(peer, "👍middle👍", "text", "draft")
+        # A JavaScript index counts UTF-16 units, so that the emoji is 2 long there and 1 in Python.
+        asking = asyncio.create_task(peer.ask("insertText", "draft", 2, "é漢"))
+        board.state.draft.insert(7, "𝔘!")
+        board.state.draft.delete(8, 9)
+        await asking
+        await board.wait_for(lambda state: "é漢" in str(state.draft), 5)
+        assert str(board.state.draft) == "👍é漢middle𝔘👍"
+        await _reads(peer, "👍é漢middle𝔘👍", "text", "draft")
+        await peer.ask("deleteText", "draft", 0, 2)
+        await board.wait_for(lambda state: str(state.draft) == "é漢middle𝔘👍", 5)
+
+
+@pytest.mark.parametrize("client_id", [1, 2**31, 2**32, _CLIENT_ID_MAX])
+async def test_client_ids(server: ServerProcess, board_id: str, client_id: int) -> None:
+    """M8: a stock client with any client id up to 2^53-1 is merged, stored, and read by another one under that id."""
+    async with (
+        node_peer(server, board_id, "3", client_id) as peer,
+        connect(server.url, board_id, Report, agent="a") as board,
+    ):
+        await peer.ask("insertText", "draft", 0, "from Node")
+        await board.wait_for(lambda state: str(state.draft) == "from Node", 5)
+        board.state.draft.append(", and on")
+        await board.flush(5)
+    await server.kill9()
+    await server.start()
+    async with node_peer(server, board_id, "3") as peer:
+        assert client_id in await peer.ask("stateVector")
+        assert await peer.ask("text", "draft") == "from Node, and on"
+
+
+async def test_stock_clients_get_stock_frames_only(shared_server: ServerProcess, board_id: str, major: str) -> None:
+    """A stock client is sent binary sync and awareness messages, whatever Python clients do beside it."""
+    async with (
+        node_peer(shared_server, board_id, major) as peer,
+        connect(shared_server.url, board_id, Report, agent="writer") as board,
+    ):
+        board.announce(step="draft")
+        board.state.draft.append("x")
+        await board.commit("draft", patch={"title": "T"})
+        await _reads(peer, {"title": "T"}, "map", "state")
+        assert {message[0] if message != "text" else message for message in await peer.ask("received")} == {0, 1}
+
+
+async def test_presence_both_ways(shared_server: ServerProcess, board_id: str, major: str) -> None:
+    """Stock clients and Python clients see each other's presence, and what it says."""
+    async with (
+        connect(shared_server.url, board_id, Report, agent="writer") as board,
+        node_peer(shared_server, board_id, major) as peer,
+    ):
+        board.announce(role="author", step="§1 漢", focus="draft")
+        await peer.ask("announce", {"user": {"name": "Zoë 👋"}, "cursor": 3})
+        await eventually(lambda: len(board.agents) == 2, "both are present at the Python client")
+        assert board.agents == [
+            AgentPresence(agent="Zoë 👋"),
+            AgentPresence(agent="writer", role="author", step="§1 漢", focus="draft"),
+        ]
+
+        async def others() -> list[dict[str, Any]]:
+            return [state for state in await peer.ask("present") if state.get("agent") == "writer" and "step" in state]
+
+        (writer,) = await eventually(others, "the Python client is present at the Node client")
+        assert (writer["user"], writer["step"]) == ({"name": "writer"}, "§1 漢")
+
+
+async def test_presence_of_a_killed_client(shared_server: ServerProcess, board_id: str, major: str) -> None:
+    """W2: the presence of a client that was killed is gone within a second, at Python and at stock clients."""
+    async with (
+        connect(shared_server.url, board_id, Report, agent="writer") as board,
+        node_peer(shared_server, board_id, major) as witness,
+        node_peer(shared_server, board_id, major) as victim,
+    ):
+        await victim.ask("announce", {"user": {"name": "victim"}})
+
+        async def witnessed() -> bool:
+            return any(state.get("user") == {"name": "victim"} for state in await witness.ask("present"))
+
+        async def forgotten() -> bool:
+            return not await witnessed()
+
+        await eventually(witnessed, "the victim is present")
+        await eventually(lambda: "victim" in [each.agent for each in board.agents], "the victim is present")
+        await victim.kill()
+        await eventually(forgotten, "the victim is gone", seconds=1)
+        await eventually(lambda: [each.agent for each in board.agents] == ["writer"], "the victim is gone", seconds=1)
+
+
+async def test_idle_client_hears_the_server(board_id: str, major: str) -> None:
+    """W1: an idle stock client is sent an empty awareness message every ``keepalive_seconds``, and nothing else."""
+    limits = replace(DEFAULT_LIMITS, keepalive_seconds=0.2)
+    async with serving(MemoryStore(), limits=limits) as served, node_peer(served, board_id, major) as peer:
+        at_first = len(await peer.ask("received"))
+
+        async def later() -> list[Any]:
+            messages: list[Any] = (await peer.ask("received"))[at_first:]
+            return messages if len(messages) >= 5 else []
+
+        assert (await eventually(later, "five signs of life", seconds=5))[:5] == [[1, 1, 0]] * 5
+        assert await peer.ask("connections") == 1
+
+
+@pytest.mark.slow
+async def test_idle_client_stays_connected_for_three_minutes(
+    shared_server: ServerProcess, board_id: str, major: str
+) -> None:
+    """W1: a single idle stock client does not reconnect in three minutes, and is in step afterwards."""
+    async with node_peer(shared_server, board_id, major) as peer:
+        await asyncio.sleep(180)
+        assert await peer.ask("connections") == 1
+        async with connect(shared_server.url, board_id, Report, agent="writer") as board:
+            board.state.draft.append("still there")
+            await _reads(peer, "still there", "text", "draft")

@@ -1,0 +1,87 @@
+"""What users write, checked by mypy in strict mode with and without pydantic's plugin; see `test_typing`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Literal, assert_type
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from crdt_board.schema import BoardModel, Counter, Text
+
+
+class Level(Enum):
+    LOW = "low"
+    HIGH = "high"
+
+
+class Finding(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    title: str
+    severity: Annotated[int, Field(ge=0, le=10)] = 0
+
+
+class Migration(BoardModel):
+    target_service: str = ""
+    status: Literal["PENDING", "ANALYSED", "DONE"] = "PENDING"
+    level: Level = Level.LOW
+    owner: UUID | None = None
+    due: datetime | None = None
+    price: Decimal = Decimal(0)
+    dependencies: set[str] = set()
+    findings: dict[str, Finding] = {}
+    scores: dict[str, int] = {}
+    extra: dict[str, JsonValue] = {}
+    plan: list[str] = []
+    draft: Text = Text()
+    tokens_spent: Counter = Counter()
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+def edit(state: Migration) -> None:
+    state.status = "ANALYSED"
+    state.level = Level.HIGH
+    state.dependencies.add("postgres-15")
+    state.dependencies |= {"redis-7"}
+    state.dependencies = {"postgres-15"}
+    state.findings["f1"] = Finding(title="implicit cast", severity=3)
+    state.scores.update(a=1)
+    state.plan.append("read")
+    state.plan[0:0] = ["think"]
+    state.plan += ["write"]
+    state.draft.replace("TODO: risks", "Risks: …")
+    state.draft.replace("a", "b", count=2)
+    state.draft.insert(0, "# Title\n")
+    state.draft.append("end")
+    state.draft.delete(-3, 100)
+    state.draft.apply("new")
+    state.draft += "more"
+    state.tokens_spent += 812
+    state.tokens_spent -= 2
+
+
+def read(state: Migration, taken: Migration) -> None:
+    assert_type(state.draft, Text)
+    assert_type(taken.draft.splitlines(), list[str])
+    assert_type(taken.tokens_spent + 1, int)
+    assert_type(state.findings["f1"].title, str)
+    assert_type(taken.model_copy(update={"status": "DONE"}), Migration)
+    assert_type(Migration(status="DONE"), Migration)
+
+
+class Bare(BoardModel):
+    """Containers need no default."""
+
+    plan: list[str]
+    draft: Text
+    tokens: Counter
+
+
+def bare(state: Bare) -> None:
+    state.plan.append("a")
+    state.draft.append("b")
+    state.tokens += 1
