@@ -136,6 +136,7 @@ class BoardSession:
         self.link = link
         self.waiters = _Waiters()
         self.error: BoardError | None = None
+        self.closed = False
         replica.on_progress = self.waiters.check
         replica.watchers.append(lambda _changes: self.waiters.check())
 
@@ -414,7 +415,10 @@ class Board(Generic[M]):
         try:
             if session.error is None:
                 await self.flush(timeout=_CLOSE_SECONDS)
+            elif not session.closed and session.replica.pending:
+                raise self._no_answer(f"{len(session.replica.pending)} edits are not durable")
         finally:
+            session.closed = True
             await session.link.close()
             session.fail(BoardClosed(f"board {self.id} was closed"))
 

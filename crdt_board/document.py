@@ -19,6 +19,7 @@ from crdt_board.canonical import canonical_json
 from crdt_board.errors import MalformedUpdate
 from crdt_board.layout import STATE_ROOT, FieldKind, Layout
 from crdt_board.text_index import TextIndex
+from crdt_board.text_splice import TextSplice
 from crdt_board.updates import EMPTY_UPDATE
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
@@ -54,7 +55,9 @@ class Document:
     Invariants:
         1. Every field of ``layout`` has its root, created before anything is read or written.
         2. A path is in the touched set from the end of the transaction that changed it until `take_touched`.
-        3. A cached field hash or text index is never older than the last change of its field.
+        3. A cached field hash is never older than the last change of its field; a text index counts pending edits too.
+        4. An edit of a text may be pending only inside `local_transaction`, and only until that text, or the document
+           as a whole, is looked at.
     """
 
     def __init__(self, layout: Layout | None = None, *, client_id: int | None = None) -> None:
@@ -65,6 +68,7 @@ class Document:
         self._touched: set[str] = set()
         self._hashes: dict[str, str | None] = {}
         self._text_indexes: dict[str, TextIndex] = {}
+        self._pending: TextSplice | None = None
         self._local = False
         self._observe(STATE_ROOT, pycrdt.Map, Document._on_state)
         if layout is not None:
@@ -91,6 +95,7 @@ class Document:
         return cast("pycrdt.Map[Any]", self._roots[STATE_ROOT])
 
     def text(self, field: str) -> pycrdt.Text:
+        self._settle()
         return cast(pycrdt.Text, self._roots[field])
 
     def array(self, field: str) -> pycrdt.Array[Any]:
@@ -119,9 +124,37 @@ class Document:
         self._local = True
         try:
             with guarded(), self.doc.transaction():
-                yield
+                try:
+                    yield
+                finally:
+                    self._settle()
         finally:
             self._local = False
+
+    def edit_text(self, field: str, start: int, stop: int, inserted: str) -> None:
+        """Inside `local_transaction`: replace the code points from ``start`` to ``stop`` of a text.
+
+        ``0 <= start <= stop <= text_index(field).chars``. Adjacent edits become one (invariant 4).
+        """
+        assert self._local, "an edit of a text outside a local transaction"
+        index = self.text_index(field)
+        first, last = index.to_byte(start), index.to_byte(stop)
+        index.replace(start, stop, inserted)
+        pending, encoded = self._pending, inserted.encode()
+        if pending is None or pending.field != field or not pending.join(first, last, encoded):
+            self._settle()
+            self._pending = TextSplice(field, first, last, encoded)
+
+    def _settle(self) -> None:
+        """Make the pending edit."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        text = cast(pycrdt.Text, self._roots[pending.field])
+        if pending.removed:
+            del text[pending.start : pending.start + pending.removed]
+        if pending.inserted:
+            text.insert(pending.start, pending.inserted.decode())
 
     def apply(self, updates: Iterable[bytes]) -> list[MalformedUpdate | None]:
         """Apply updates in one transaction; answer for each whether it was malformed (then it changed nothing).
@@ -174,6 +207,7 @@ class Document:
         return news
 
     def state_vector(self) -> bytes:
+        self._settle()
         return self.doc.get_state()
 
     def encode(self, since: bytes | None = None) -> bytes:
@@ -182,6 +216,7 @@ class Document:
         Raises:
             MalformedUpdate: ``since`` is not a state vector.
         """
+        self._settle()
         try:
             with guarded():
                 return self.doc.get_update(since)

@@ -199,9 +199,8 @@ class ServerSession:
                 return []
             return [self._lose(push.first)]
         self._gap_first = None
+        # Nothing may be fresh: the acknowledgement was lost, and handing out nothing acknowledges it again.
         fresh = push.updates[self._received + 1 - push.first :]
-        if not fresh:
-            return []
         self._received += len(fresh)
         return [UpdatesReceived(push.agent, fresh, self._received)]  # invariant 2
 

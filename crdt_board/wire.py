@@ -94,6 +94,16 @@ class EntryFrame:
 Frame = SyncStep1 | SyncStep2 | SyncUpdate | AwarenessFrame | QueryAwareness | AuthDenied | Push | EntryFrame
 
 
+def is_push(data: bytes) -> bool:
+    """Whether a frame is one of a client's updates: a push, or a stock update."""
+    return data[:1] == bytes((_PUSH,)) or data[:2] == bytes((_SYNC, _UPDATE))
+
+
+def is_entry(data: bytes) -> bool:
+    """Whether a frame is a journal entry."""
+    return data[:1] == bytes((_ENTRY,))
+
+
 def frame_bytes_max(limits: Limits) -> int:
     """The size of the largest binary frame that is accepted."""
     return limits.update_bytes_max + _HEADER_BYTES_MAX

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from support.server import ServerProcess, command_line
 
 PROJECT = Path(__file__).resolve().parent.parent
+
+# A busy machine takes its time; and a run in CI tries the same examples each time.
+settings.register_profile("laptop", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("ci" if os.environ.get("CI") else "laptop")
 
 
 @pytest.fixture(scope="session")

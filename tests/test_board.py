@@ -306,7 +306,7 @@ async def test_every_type_of_value_comes_back_as_it_was(place: Place, way: str) 
         await has_version(bob, made.version)
         check(ann.snapshot())
         check(bob.snapshot())
-        assert type(bob.state.big) is int and bob.state.prices["a/b"].as_tuple().exponent == -3
+        assert exactly(bob.state.big) == exactly(ODD["big"])
     await place.restart()
     async with place.open(Odd) as board:
         check(board.snapshot())
@@ -430,9 +430,7 @@ async def test_fifty_commits_with_one_key_are_one(place: Place, pair: list[Board
     """V4: fifty submissions under one key while the first still runs: one execution, fifty equal results."""
     gate = place.store.hold("append")
     commits = [
-        asyncio.ensure_future(
-            board.commit("pay", patch={"tokens_spent": 5}, idempotency_key="pay-1", output={"n": 1})
-        )
+        asyncio.ensure_future(board.commit("pay", patch={"tokens_spent": 5}, idempotency_key="pay-1", output={"n": 1}))
         for _ in range(25)
         for board in pair
     ]
@@ -677,7 +675,7 @@ async def test_agents_of_one_replica_write_under_their_own_names(place: Place, b
 
 
 async def test_agents_of_one_replica_may_take_turns(place: Place, board: Board[Migration]) -> None:
-    """Edits of one replica under alternating names keep their order, each is acknowledged, and none waits for another."""
+    """Edits of one replica under alternating names keep their order, and each is acknowledged."""
     reviewer = board.as_agent("reviewer")
     for number in range(20):
         board.state.plan.append(f"writer {number}")
@@ -718,9 +716,7 @@ async def test_changes_of_a_path(pair: list[Board[Migration]]) -> None:
         await anext(ann.changes("finding/b"))
 
 
-async def test_changes_that_nobody_takes_are_bounded(
-    board: Board[Migration], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_changes_that_nobody_takes_are_bounded(board: Board[Migration], monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that falls too far behind gets one clear error, and the board goes on."""
     monkeypatch.setattr(crdt_board.board, "_CHANGES_QUEUED_MAX", 10)
     async with watched(board) as tasks:
@@ -929,7 +925,7 @@ WRONG_COMMITS: list[tuple[str, type[BoardError], dict[str, Any]]] = [
     ("budgt.*did you mean 'budget'", InvalidValue, {"patch": {"budgt": 1}}),
     ("budget", InvalidValue, {"patch": {"status": "DONE", "budget": "many"}}),
     ("patch", InvalidValue, {"patch": ["budget"]}),
-    ("Finding", InvalidValue, {"patch": Odd()}),
+    ("Odd.*Migration", InvalidValue, {"patch": Odd()}),
     ("expected_version", InvalidValue, {"expected_version": "1"}),
     ("expected_version", InvalidValue, {"expected_version": True}),
     ("nonsense", BadRequest, {"reads": ["nonsense"]}),
@@ -960,8 +956,6 @@ async def test_a_wrong_commit_is_one_error_and_changes_nothing(
     board: Board[Migration], names: str, kind: type[BoardError], arguments: dict[str, Any]
 ) -> None:
     """An argument that is not what it should be raises one error that names it; nothing is committed."""
-    if "Finding" in names:
-        names = "Odd.*Migration"
     with pytest.raises(kind, match=names):
         await board.commit(**{"step": "step", **arguments})
     assert board.snapshot() == Migration()
@@ -1054,10 +1048,14 @@ async def test_closing_says_what_is_lost(place: Place, monkeypatch: pytest.Monke
 
 async def test_an_error_in_the_block_is_the_one_that_is_raised(place: Place) -> None:
     """What the block raises is not hidden by closing, and what was written before it is durable."""
-    with pytest.raises(LookupError, match="mine"):
+
+    async def fail() -> None:
         async with place.open(Migration) as board:
             board.state.budget = 1
             raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        await fail()
     async with place.open(Migration) as board:
         assert board.state.budget == 1
 
@@ -1070,11 +1068,9 @@ class Needy(BoardModel):
 async def test_a_snapshot_that_does_not_fit_the_model_names_the_path(place: Place) -> None:
     """A required field that nobody wrote makes reading raise InvalidValue with its path, until it is written."""
     async with place.open(Needy) as board:
-        for read in (board.snapshot, lambda: board.commit("x", patch={"budget": "many"})):
-            with pytest.raises(InvalidValue) as refused:
-                result = read()
-                await result  # type: ignore[misc]
-            assert refused.value.path in ("name", "budget")
+        with pytest.raises(InvalidValue, match="name") as refused:
+            board.snapshot()
+        assert refused.value.path == "name"
         await board.commit("without a name")
         with pytest.raises(InvalidValue, match="name"):
             await board.at(1)

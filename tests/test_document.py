@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from support.agents import LiveAgent
 
 from crdt_board.document import Document, DocumentBroken, escape_path, field_of, guarded
 from crdt_board.errors import MalformedUpdate
@@ -18,6 +17,7 @@ from crdt_board.layout import Layout
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.updates import EMPTY_UPDATE
+from support.agents import LiveAgent
 
 
 class Job(BoardModel):
@@ -48,7 +48,9 @@ def copy_of(document: Document, layout: Layout = LAYOUT) -> Document:
 
 EDITS = st.lists(
     st.tuples(
-        st.sampled_from(["status", "budget", "draft", "cut", "plan", "pop", "tags", "untag", "scores", "drop", "spent"]),
+        st.sampled_from(
+            ["status", "budget", "draft", "cut", "plan", "pop", "tags", "untag", "scores", "drop", "spent"]
+        ),
         st.integers(-5, 5),
         st.sampled_from(["", "a", "ü", "🚢", "b/c~"]),
     ),

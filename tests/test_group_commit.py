@@ -172,7 +172,7 @@ async def test_cancelling_one_that_waits_does_not_disturb_the_others() -> None:
 
 
 async def test_closing_lets_the_group_finish_and_refuses_the_rest() -> None:
-    """``close`` returns when nothing is being written any more; what had not begun is refused, and later appends too."""
+    """``close`` waits for the group that is being written; what had not begun is refused, and later appends too."""
     store = FaultyStore(MemoryStore())
     journal = GroupCommit(store)
     gate = store.hold("append")

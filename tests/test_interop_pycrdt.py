@@ -77,16 +77,18 @@ async def test_python_writes_and_provider_reads(shared_server: ServerProcess, bo
 
 async def test_provider_writes_and_python_reads(shared_server: ServerProcess, board_id: str) -> None:
     """What a provider sends is on the board of a client of ours, and stays when the provider has gone."""
-    async with connect(shared_server.url, board_id, Report, agent="reader") as board:
-        async with provided(shared_server.url, board_id) as doc:
-            with doc.transaction():
-                doc.get("draft", type=pycrdt.Text).insert(0, _MIXED)
-                doc.get("state", type=pycrdt.Map)["title"] = _MIXED
-                doc.get("plan", type=pycrdt.Array).extend(["one", _MIXED])
-                doc.get("scores", type=pycrdt.Map)[_MIXED] = 7
-                doc.get("spent", type=pycrdt.Map)[str(doc.client_id)] = 5
-            seen = await board.wait_for(lambda state: state.spent == 5, 5)
-            assert seen == Report(draft=_MIXED, title=_MIXED, plan=["one", _MIXED], scores={_MIXED: 7}, spent=5)
+    async with (
+        connect(shared_server.url, board_id, Report, agent="reader") as board,
+        provided(shared_server.url, board_id) as doc,
+    ):
+        with doc.transaction():
+            doc.get("draft", type=pycrdt.Text).insert(0, _MIXED)
+            doc.get("state", type=pycrdt.Map)["title"] = _MIXED
+            doc.get("plan", type=pycrdt.Array).extend(["one", _MIXED])
+            doc.get("scores", type=pycrdt.Map)[_MIXED] = 7
+            doc.get("spent", type=pycrdt.Map)[str(doc.client_id)] = 5
+        seen = await board.wait_for(lambda state: state.spent == 5, 5)
+        assert seen == Report(draft=_MIXED, title=_MIXED, plan=["one", _MIXED], scores={_MIXED: 7}, spent=5)
     async with connect(shared_server.url, board_id, Report, agent="reader") as board:
         assert board.snapshot() == seen
 

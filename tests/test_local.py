@@ -11,14 +11,14 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from support.children import Child, child
-from support.model import Report
-from support.waiting import DEADLINE_SECONDS
 
 from crdt_board import Board, BoardHost, StoreUnavailable, open_board
 from crdt_board.checkpoints import is_intact
 from crdt_board.journal import GENESIS_HASH, Entry, unpack_updates, verify_chain
 from crdt_board.store.sqlite import SqliteStore
+from support.children import Child, child
+from support.model import Report
+from support.waiting import DEADLINE_SECONDS
 
 BOARD = "job"
 LONG_SECONDS = 60.0

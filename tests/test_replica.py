@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from support.agents import LiveAgent, exchange
 
 from crdt_board.document import Document
 from crdt_board.errors import MalformedUpdate
 from crdt_board.replica import Change, Replica
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.text_index import TextIndex
+from support.agents import LiveAgent, exchange
 
 
 class Notes(BoardModel):
@@ -241,9 +241,14 @@ def test_an_exception_takes_everything_back() -> None:
 def test_edits_after_a_failed_transaction_are_separate() -> None:
     """The replica goes on normally after taking a transaction back."""
     agent = LiveAgent(Notes)
-    with pytest.raises(LookupError), agent.replica.transaction("ann"):
-        agent.state.draft.append("ü")
-        raise LookupError
+
+    def fails() -> None:
+        with agent.replica.transaction("ann"):
+            agent.state.draft.append("ü")
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fails()
     numbered = agent.replica.last_number
     agent.state.draft.append("é1")
     agent.state.draft.insert(1, "x")
@@ -295,7 +300,9 @@ TEXTS = st.one_of(
 KEYS = st.sampled_from(["a", "b/c", "~", "ü", "🚢", ""])
 Edit = tuple[str, int, int, str, str]
 EDITS = st.tuples(
-    st.sampled_from(["insert", "delete", "append", "push", "pop", "tag", "untag", "score", "unscore", "spend", "title"]),
+    st.sampled_from(
+        ["insert", "delete", "append", "push", "pop", "tag", "untag", "score", "unscore", "spend", "title"]
+    ),
     st.integers(0, 50),
     st.integers(0, 50),
     TEXTS,

@@ -542,14 +542,20 @@ async def test_no_server(tmp_path: Path) -> None:
 async def test_another_server() -> None:
     """Connecting to a server that is something else raises one error that names the address."""
 
+    answering: set[asyncio.Task[None]] = set()
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        answering.add(task)
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        await writer.drain()
         writer.close()
+        await writer.wait_closed()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
         port = other.sockets[0].getsockname()[1]
         with pytest.raises(ConnectionFailed, match=rf"ws://127\.0\.0\.1:{port}"):
             async with connect(f"ws://127.0.0.1:{port}", "b", Report, agent="a", timeout=0.5):
                 pass
+        await asyncio.gather(*answering, return_exceptions=True)

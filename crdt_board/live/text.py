@@ -40,15 +40,13 @@ class LiveText:
             check_text(text, self._field)
         with self._editor.edit():
             document = self._editor.document
-            offsets = document.text_index(self._field)
-            chars = offsets.chars
+            chars = document.text_index(self._field).chars
             if index > chars:
                 index = chars
             elif index < 0:
                 index = max(0, index + chars)
             if text:
-                document.text(self._field).insert(offsets.to_byte(index), text)
-                offsets.replace(index, index, text)
+                document.edit_text(self._field, index, index, text)
 
     def append(self, text: str) -> None:
         """Insert ``text`` at the end.
@@ -62,13 +60,12 @@ class LiveText:
     def delete(self, start: int, stop: int) -> None:
         """Remove the slice ``[start:stop]``."""
         with self._editor.edit():
-            offsets = self._editor.document.text_index(self._field)
-            if not 0 <= start <= stop <= offsets.chars:
-                start, stop, _ = slice(start, stop).indices(offsets.chars)
+            document = self._editor.document
+            chars = document.text_index(self._field).chars
+            if not 0 <= start <= stop <= chars:
+                start, stop, _ = slice(start, stop).indices(chars)
             if start < stop:
-                first, last = offsets.to_byte(start), offsets.to_byte(stop)
-                del self._editor.document.text(self._field)[first:last]
-                offsets.replace(start, stop, "")
+                document.edit_text(self._field, start, stop, "")
 
     def replace(self, old: str, new: str, count: int | None = None) -> None:
         """Replace the quoted ``old`` by ``new``: its only occurrence, or the first ``count`` ones.

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
-from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
@@ -23,9 +22,11 @@ from crdt_board.checkpoints import Checkpoint
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BoardError, BoardReplaced
+from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import Limits
 from crdt_board.planning import Receipt, Submission
 from crdt_board.session import Broadcast, Frames, PeerKind, ServerSession
+from crdt_board.wire import is_push
 from crdt_board_server.close_codes import SHUTTING_DOWN, UNFORESEEN, closing_of
 from crdt_board_server.rooms import Room, Rooms, encode_frames
 
@@ -47,7 +48,7 @@ class Peer:
         3. While more is unsent than ``send_buffer_bytes_max``, the peer is not read either.
     """
 
-    def __init__(self, socket: ServerConnection, kind: PeerKind, agent: str, limits: Limits) -> None:
+    def __init__(self, socket: InlineFrames, kind: PeerKind, agent: str, limits: Limits) -> None:
         self.kind: PeerKind = kind
         self.wrote_since_tick = False
         self._socket = socket
@@ -131,7 +132,9 @@ class Peer:
     async def _serve(self) -> None:
         if self.kind == "stock":
             self._send(self._session.step1(await self._engine.read(Document.state_vector)))
-        async for message in self._socket:
+        self._socket.inline = self._take
+        while True:
+            message = await self._socket.next_message()
             received = (
                 self._session.receive_text(message)
                 if isinstance(message, str)
@@ -141,6 +144,20 @@ class Peer:
                 await self._handle(event)
             if self._socket.paused:
                 await self._socket.drain()  # invariant 3
+
+    def _take(self, data: bytes) -> bool:
+        """Submit updates as they arrive; everything else, and updates when they must wait, is handled by `_serve`."""
+        if not is_push(data) or self._socket.paused or not self._engine.has_room:
+            return False
+        try:
+            for event in self._session.receive_binary(data):
+                if isinstance(event, events.UpdatesReceived):
+                    self._submit(event)
+                else:
+                    self._start_request(self._handle(event))
+        except BoardError as error:
+            self.end(error)
+        return True
 
     async def _handle(self, event: events.ServerEvent) -> None:
         match event:

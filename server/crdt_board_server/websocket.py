@@ -21,6 +21,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from crdt_board.errors import BoardError
+from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import Limits, check_board_id, check_name
 from crdt_board.session import PeerKind
 from crdt_board.wire import SUBPROTOCOL, frame_bytes_max
@@ -113,7 +114,7 @@ class _Acceptor:
             self.all_connections.discard(connection)
 
 
-class BoardConnection(ServerConnection):
+class BoardConnection(InlineFrames, ServerConnection):
     """A websocket connection that uvicorn accepted on its port."""
 
     peers: Peers

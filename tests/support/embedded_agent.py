@@ -1,4 +1,4 @@
-"""An agent with an embedded board, as a process of its own: ``python -m support.embedded_agent <file> <board> <agent>``.
+"""An agent with an embedded board, as a process: ``python -m support.embedded_agent <file> <board> <agent>``.
 
 Reads commands from stdin and answers each on stdout, both one JSON value a line; see `support.children`.
 """

@@ -62,25 +62,38 @@ class Gate:
         assert task is not None
         self._tasks.add(task)
         try:
-            upstream = await asyncio.open_connection("127.0.0.1", self._server_port)
-        except OSError:
-            writer.transport.abort()
-            return
+            with contextlib.suppress(OSError):  # the server is down: the client is cut off and will come again
+                await self._join(reader, writer, *await asyncio.open_connection("127.0.0.1", self._server_port))
         finally:
+            await _cut(writer)
             self._tasks.discard(task)
+
+    async def close(self) -> None:
+        """Cut every connection."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _join(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        server_reader: asyncio.StreamReader,
+        server_writer: asyncio.StreamWriter,
+    ) -> None:
         self.connections += 1
         ways = [
-            asyncio.create_task(_copy(reader, upstream[1])),
-            asyncio.create_task(self._filter(upstream[0], writer)),
+            asyncio.create_task(_copy(reader, server_writer)),
+            asyncio.create_task(self._filter(server_reader, writer)),
         ]
-        self._tasks.update(ways)
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        self._tasks.difference_update(ways)
-        for end in (writer, upstream[1]):
-            end.transport.abort()
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            await _cut(server_writer)
 
     async def _filter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         waiting: deque[tuple[bytes, int]] = deque()
@@ -118,10 +131,13 @@ async def gate_to(server_port: int) -> AsyncIterator[Gate]:
         yield gate
     finally:
         listening.close()
-        tasks = list(gate._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await gate.close()
+
+
+async def _cut(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -47,7 +47,12 @@ async def connect(
 
 
 def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss") or not parts.hostname or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(url)
+        extra = parts.query or parts.fragment
+        is_address = parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0 and not extra
+    except (ValueError, AttributeError):  # a port that is no number, or something else than a str
+        is_address = False
+    if not is_address:
         raise BadRequest(f"{url!r} is not the address of a server: use ws://host:port or wss://host:port")
     return url.rstrip("/")

@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from pydantic import JsonValue
 from websockets.asyncio.client import ClientConnection
@@ -31,11 +33,13 @@ from crdt_board.errors import (
     ProtocolError,
     Unavailable,
 )
+from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import DEFAULT_LIMITS, Limits
+from crdt_board.reader import Reader
 from crdt_board.replica import Replica
 from crdt_board.session import ClientSession, Frames
 from crdt_board.updates import EMPTY_UPDATE, decode_state_vector
-from crdt_board.wire import SUBPROTOCOL
+from crdt_board.wire import SUBPROTOCOL, is_entry
 from crdt_board_client.backoff import Backoff
 from crdt_board_client.presence import AgentTable
 
@@ -90,6 +94,7 @@ class RemoteLink:
         self._synced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._final: BoardError | None = None
+        self._limits: Limits | control.PeerLimits = DEFAULT_LIMITS
 
     async def start(self, session: BoardSession, timeout: float) -> None:
         """Connect and fill the replica.
@@ -194,7 +199,9 @@ class RemoteLink:
             open_timeout=_OPEN_SECONDS,
             close_timeout=_CLOSE_SECONDS,
             user_agent_header=None,
+            create_connection=_Socket,
         ) as socket:
+            assert isinstance(socket, _Socket)
             if socket.subprotocol != SUBPROTOCOL:
                 raise ProtocolError(f"{self._url} is a websocket server, but not one of CRDT Board")
             await _Connection(self, socket, backoff).run()
@@ -235,10 +242,14 @@ class RemoteLink:
                 request.answer.set_exception(error)
 
 
+class _Socket(InlineFrames, ClientConnection):
+    """A client's websocket."""
+
+
 class _Connection:
     """One connection of a `RemoteLink`, from hello to loss."""
 
-    def __init__(self, link: RemoteLink, socket: ClientConnection, backoff: Backoff) -> None:
+    def __init__(self, link: RemoteLink, socket: _Socket, backoff: Backoff) -> None:
         self._link = link
         self._socket = socket
         self._backoff = backoff
@@ -246,7 +257,8 @@ class _Connection:
         self._session = ClientSession(_INCOMING)
         self._seq: int | None = None
         self._welcome: control.ServerHello | None = None
-        self._limits: Limits | control.PeerLimits = DEFAULT_LIMITS
+        self._failure: Exception | None = None
+        self._started: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         link, replica = self._link, self._replica
@@ -263,7 +275,9 @@ class _Connection:
         link._presence_changed = True
         sender = asyncio.create_task(self._send_until_it_fails(), name=f"sender-{link.board_id}")
         try:
-            async for message in self._socket:
+            self._socket.inline = self._take
+            while True:
+                message = await self._socket.next_message()
                 received = (
                     self._session.receive_text(message)
                     if isinstance(message, str)
@@ -271,19 +285,37 @@ class _Connection:
                 )
                 for event in received:
                     await self._handle(event)
-            await self._socket.recv()  # it was closed normally: raise what a loss raises
         finally:
-            sender.cancel()
+            self._socket.inline = None
+            for task in (sender, *self._started):
+                task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
                 await sender
+            if self._failure is not None:
+                raise self._failure
+
+    def _take(self, data: bytes) -> bool:
+        """Take in entries as they arrive; everything else is handled by `run`."""
+        if not is_entry(data):
+            return False
+        try:
+            for event in self._session.receive_binary(data):
+                if isinstance(event, events.EntryReceived):
+                    self._take_entry(event)
+                else:
+                    self._ask_for_difference()
+        except (BoardError, DocumentBroken) as error:
+            self._failure = self._failure or error
+            self._start(self._socket.close())
+        return True
 
     async def _send_until_it_fails(self) -> None:
         """End the reader along with the sender, whose error then is the connection's."""
         try:
             await self._send_for_ever()
-        except BoardError:
+        except BoardError as error:
+            self._failure = error
             await self._socket.close()
-            raise
 
     async def _send_for_ever(self) -> None:
         """Send what is pending, then wait for more; repeat presence, and updates whose acknowledgement is overdue."""
@@ -310,14 +342,15 @@ class _Connection:
 
     async def _send_pending(self) -> None:
         pending = self._replica.pending_after(self._session.next_number - 1)
+        bytes_max = self._link._limits.update_bytes_max
         for item in pending:
-            if len(item.update) > self._limits.update_bytes_max:
+            if len(item.update) > bytes_max:
                 raise LimitExceeded(
-                    f"one edit of {len(item.update)} bytes is larger than the {self._limits.update_bytes_max} that the "
-                    "server takes; split it into several",
+                    f"one edit of {len(item.update)} bytes is larger than the {bytes_max} that the server takes; "
+                    "split it into several",
                     limit="update_bytes_max",
                     value=len(item.update),
-                    maximum=self._limits.update_bytes_max,
+                    maximum=bytes_max,
                 )
         groups = [(agent, [item.update for item in run]) for agent, run in groupby(pending, lambda item: item.agent)]
         await self._send(self._session.push(groups))
@@ -325,8 +358,8 @@ class _Connection:
     async def _handle(self, event: events.ClientEvent) -> None:
         link, replica = self._link, self._replica
         match event:
-            case events.EntryReceived(seq, author, updates):
-                await self._take_entry(seq, author, updates)
+            case events.EntryReceived():
+                self._take_entry(event)
             case events.Acknowledged(number, _):
                 replica.acknowledge(number)
             case events.CheckpointReceived(checkpoint):
@@ -348,20 +381,34 @@ class _Connection:
             case events.ResendFrom():
                 link._wake.set()
             case events.EntryDamaged():
-                await self._send(self._session.step1(replica.document.state_vector()))
+                self._ask_for_difference()
             case events.Welcomed(hello):
                 self._welcome = hello
-                self._limits = hello.limits
+                link._limits = hello.limits
                 link.epoch = hello.epoch
 
-    async def _take_entry(self, seq: int, author: str, updates: tuple[bytes, ...]) -> None:
+    def _take_entry(self, entry: events.EntryReceived) -> None:
         """Invariant 3. An entry without an author only says up to where everything was sent."""
-        if author and self._seq is not None and seq > self._seq + 1:
-            await self._send(self._session.step1(self._replica.document.state_vector()))
-        self._seq = seq
-        if updates:
-            self._replica.receive(updates, agent=author or None, seq=seq)
-        self._replica.reached(seq=seq)
+        if entry.author and self._seq is not None and entry.seq > self._seq + 1:
+            self._ask_for_difference()
+        self._seq = entry.seq
+        if entry.updates:
+            self._replica.receive(entry.updates, agent=entry.author or None, seq=entry.seq)
+        else:
+            self._replica.reached(seq=entry.seq)
+
+    def _ask_for_difference(self) -> None:
+        self._start(self._send(self._session.step1(self._replica.document.state_vector())))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="answer")
+        self._started.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._started.discard(task)
+        if not task.cancelled():
+            task.exception()  # the connection went away meanwhile, which `run` is told too
 
     def _be_synced(self) -> None:
         assert self._welcome is not None
@@ -373,8 +420,11 @@ class _Connection:
     async def _send_what_is_missing(self, state_vector: bytes) -> None:
         """Send what the server lacks and is not pending, as when it was restored from an older copy."""
         theirs, ours = decode_state_vector(state_vector), decode_state_vector(self._replica.document.state_vector())
-        if self._replica.pending:
-            ours.pop(self._replica.document.client_id, None)
+        own = self._replica.document.client_id
+        begins = (_first_clock(item.update) for item in self._replica.pending)
+        pending_from = next((clock for clock in begins if clock is not None), None)
+        if pending_from is not None and theirs.get(own, 0) >= pending_from:
+            ours.pop(own, None)
         if any(theirs.get(client, 0) < clock for client, clock in ours.items()):
             missing = self._replica.document.encode(state_vector)
             if missing != EMPTY_UPDATE:
@@ -397,3 +447,13 @@ class _Connection:
     async def _send(self, frames: Frames) -> None:
         for frame in frames:
             await self._socket.send(frame)
+
+
+def _first_clock(update: bytes) -> int | None:
+    """Where what a local update, which is of one client, inserts begins; None when it only deletes."""
+    reader = Reader(update)
+    if reader.varuint() == 0:
+        return None
+    reader.varuint()
+    reader.varuint()
+    return reader.varuint()

@@ -1,0 +1,557 @@
+"""The client's connection: lost, cut and damaged on the way, refused, and the server that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shutil
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.typing import Subprotocol
+
+import crdt_board_client.link
+from crdt_board import (
+    BadRequest,
+    Board,
+    BoardClosed,
+    BoardReplaced,
+    ConnectionFailed,
+    LimitExceeded,
+    ProtocolError,
+    SchemaMismatch,
+    StoreUnavailable,
+    Unavailable,
+)
+from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.store.memory import MemoryStore
+from crdt_board.store.sqlite import SqliteStore
+from crdt_board.testing.faults import FaultyStore
+from crdt_board.wire import SUBPROTOCOL
+from crdt_board_client import connect
+from crdt_board_client.backoff import Backoff
+from support.model import Report
+from support.places import has_version, level
+from support.relay import Cut, Message, Relay, Way, damaged, is_entry, is_message, is_push, relay_to
+from support.serving import Served, serving
+from support.waiting import DEADLINE_SECONDS, eventually
+
+BOARD = "job"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect and send again after milliseconds rather than seconds."""
+    monkeypatch.setattr(crdt_board_client.link, "_RESEND_SECONDS", 0.1)
+    monkeypatch.setattr("crdt_board_client.backoff._FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("crdt_board_client.backoff._MAX_SECONDS", 0.05)
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    return FaultyStore(MemoryStore())
+
+
+@pytest_asyncio.fixture
+async def served(store: FaultyStore) -> AsyncIterator[Served]:
+    async with serving(store) as served:
+        yield served
+
+
+@pytest_asyncio.fixture
+async def relay(served: Served) -> AsyncIterator[Relay]:
+    async with relay_to(served.url) as relay:
+        yield relay
+
+
+def joined(url: str, agent: str) -> contextlib.AbstractAsyncContextManager[Board[Report]]:
+    return connect(url, BOARD, Report, agent=agent)
+
+
+@pytest_asyncio.fixture
+async def far(relay: Relay) -> AsyncIterator[Board[Report]]:
+    """A board behind the relay."""
+    async with joined(relay.url, "far") as board:
+        yield board
+        relay.judge = lambda _way, message: message
+
+
+@pytest_asyncio.fixture
+async def near(served: Served) -> AsyncIterator[Board[Report]]:
+    """The same board without the relay."""
+    async with joined(served.url, "near") as board:
+        yield board
+
+
+class Once:
+    """Does something to the first message that fits, and lets all others pass."""
+
+    def __init__(self, way: Way, fits: Callable[[Message], bool], act: Callable[[Any], Message | None]) -> None:
+        self.done = 0
+        self._way, self._fits, self._act = way, fits, act
+
+    def __call__(self, way: Way, message: Message) -> Message | None:
+        if self.done or way != self._way or not self._fits(message):
+            return message
+        self.done += 1
+        return self._act(message)
+
+
+def cut(_message: Message) -> None:
+    raise Cut
+
+
+def lose(_message: Message) -> None:
+    return None
+
+
+# Connections that break
+
+
+@pytest.mark.parametrize(
+    ("way", "fits"),
+    [
+        ("up", lambda message: is_message(message, "request")),
+        ("down", is_entry),
+        ("down", lambda message: is_message(message, "checkpoint")),
+        ("down", lambda message: is_message(message, "answer")),
+    ],
+    ids=["request", "entry", "checkpoint", "answer"],
+)
+async def test_a_commit_whose_connection_is_cut_is_made_once(
+    relay: Relay, far: Board[Report], near: Board[Report], way: Way, fits: Callable[[Message], bool]
+) -> None:
+    """D1: cut anywhere between request and answer, a commit without a key is made once and answered."""
+    relay.judge = broken = Once(way, fits, cut)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        made = await far.commit("step", patch={"spent": 5, "plan": ["x"]})
+    assert broken.done == 1
+    assert relay.connections == 2
+    assert (made.version, far.version) == (1, 1)
+    await has_version(near, 1)
+    assert [one.version for one in await near.checkpoints()] == [1]
+    assert far.snapshot() == near.snapshot() == Report(spent=5, plan=["x"])
+
+
+@pytest.mark.parametrize(("way", "fits"), [("up", is_push), ("down", lambda message: is_message(message, "ack"))])
+async def test_an_edit_whose_connection_is_cut_is_there_once(
+    relay: Relay, far: Board[Report], near: Board[Report], way: Way, fits: Callable[[Message], bool]
+) -> None:
+    """D1: cut before an edit arrived, or before it was acknowledged, the edit is there once and acknowledged."""
+    relay.judge = broken = Once(way, fits, cut)
+    far.state.spent += 5
+    far.state.plan.append("x")
+    await far.flush(DEADLINE_SECONDS)
+    assert broken.done == 1
+    await near.wait_for(lambda state: len(state.plan) == 1, DEADLINE_SECONDS)
+    assert near.snapshot() == Report(spent=5, plan=["x"])
+
+
+async def test_a_connection_that_breaks_all_the_time_gets_everything_through(
+    relay: Relay, far: Board[Report], near: Board[Report]
+) -> None:
+    """Edits of both sides survive a connection that breaks after every few messages; replicas end up equal."""
+    seeded = random.Random(7)
+
+    def judge(_way: Way, message: Message) -> Message:
+        if seeded.random() < 0.1:
+            raise Cut
+        return message
+
+    relay.judge = judge
+    for number in range(60):
+        far.state.plan.append(f"far {number}")
+        near.state.plan.append(f"near {number}")
+        far.state.spent += 1
+        if number % 10 == 0:
+            await far.commit(f"step {number}")
+    await far.flush(DEADLINE_SECONDS)
+    assert relay.connections > 3
+    relay.judge = lambda _way, message: message
+    await level(near, far)
+    assert far.snapshot() == near.snapshot()
+    assert sorted(near.state.plan) == sorted(f"{who} {n}" for who in ("far", "near") for n in range(60))
+    assert near.state.spent == 60
+    assert [one.version for one in await near.checkpoints()] == list(range(7, 0, -1))
+
+
+async def test_edits_made_while_the_server_is_away_are_sent_when_it_is_back(tmp_path: Path) -> None:
+    """Offline edits take effect at once, are kept, and are durable after the server came back on its port."""
+    file = tmp_path / "boards.db"
+    async with contextlib.AsyncExitStack() as stack:
+        async with serving(await SqliteStore.open(file)) as served:
+            board = await stack.enter_async_context(joined(served.url, "ann"))
+            other = await stack.enter_async_context(joined(served.url, "bob"))
+            board.state.plan.append("before")
+            await board.flush(DEADLINE_SECONDS)
+        await eventually(lambda: board.failure, "the loss is noticed")
+        assert isinstance(board.failure, ConnectionFailed)
+        board.state.plan.append("offline")
+        other.state.plan.append("also offline")
+        committing = asyncio.create_task(board.commit("offline"))
+        assert board.state.plan == ["before", "offline"]
+        with pytest.raises(Unavailable, match="1 edits are not durable"):
+            await board.flush(timeout=0.05)
+        async with serving(await SqliteStore.open(file), port=served.port):
+            assert (await committing).version == 1
+            await level(board, other)
+            assert board.failure is None
+            assert board.snapshot() == other.snapshot()
+            assert sorted(board.state.plan) == ["also offline", "before", "offline"]
+            await stack.aclose()
+
+
+async def test_a_server_that_was_restored_from_an_older_copy_gets_the_rest_again(tmp_path: Path) -> None:
+    """What a client holds and the server has lost is sent again, also while newer edits are pending."""
+    file, copy = tmp_path / "boards.db", tmp_path / "copy.db"
+    async with contextlib.AsyncExitStack() as stack:
+        async with serving(await SqliteStore.open(file)) as served, joined(served.url, "ann") as board:
+            board.state.plan.append("kept")
+        shutil.copy(file, copy)
+        async with serving(await SqliteStore.open(file), port=served.port):
+            board = await stack.enter_async_context(joined(served.url, "ann"))
+            board.state.plan.append("lost by the server")
+            await board.flush(DEADLINE_SECONDS)
+        await eventually(lambda: board.failure, "the loss is noticed")
+        board.state.plan.append("pending")
+        async with serving(await SqliteStore.open(copy), port=served.port):
+            await board.flush(DEADLINE_SECONDS)
+            async with joined(served.url, "bob") as other:
+                await other.wait_for(lambda state: len(state.plan) == 3, DEADLINE_SECONDS)
+                assert other.state.plan == ["kept", "lost by the server", "pending"]
+            await stack.aclose()
+
+
+async def test_a_board_that_was_made_anew_does_not_take_the_old_content(tmp_path: Path) -> None:
+    """A replica of a board that was deleted and made again ends with BoardReplaced; the new board stays as it is."""
+    async with contextlib.AsyncExitStack() as stack:
+        async with serving(await SqliteStore.open(tmp_path / "one.db")) as served:
+            board = await stack.enter_async_context(joined(served.url, "ann"))
+            board.state.plan.append("old")
+            await board.flush(DEADLINE_SECONDS)
+        async with serving(await SqliteStore.open(tmp_path / "two.db"), port=served.port):
+            async with joined(served.url, "bob") as new:
+                with pytest.raises(BoardReplaced):
+                    await board.wait_for(lambda state: len(state.plan) == 5, DEADLINE_SECONDS)
+                with pytest.raises(BoardReplaced):
+                    board.state.plan.append("more")
+                assert isinstance(board.failure, BoardReplaced)
+                assert new.snapshot() == Report()
+            await stack.aclose()
+
+
+# Messages that are lost or damaged
+
+
+async def test_a_lost_push_of_an_idle_client_arrives(relay: Relay, far: Board[Report], near: Board[Report]) -> None:
+    """W3: one push is lost and the client writes nothing more: the edit still arrives, once."""
+    relay.judge = lost = Once("up", is_push, lose)
+    far.state.spent += 5
+    await far.flush(DEADLINE_SECONDS)
+    assert lost.done == 1
+    assert relay.connections == 1
+    await near.wait_for(lambda state: state.spent == 5, DEADLINE_SECONDS)
+
+
+async def test_a_lost_push_before_others_arrives_in_order(
+    relay: Relay, far: Board[Report], near: Board[Report]
+) -> None:
+    """W3: the pushes behind a lost one are not taken before it; nothing is lost or doubled."""
+    relay.judge = Once("up", is_push, lose)
+    for number in range(10):
+        far.state.plan.append(str(number))
+        await asyncio.sleep(0)
+    await far.flush(DEADLINE_SECONDS)
+    await near.wait_for(lambda state: len(state.plan) == 10, DEADLINE_SECONDS)
+    assert near.state.plan == far.state.plan == [str(number) for number in range(10)]
+
+
+async def test_a_lost_acknowledgement_is_made_good(relay: Relay, far: Board[Report], near: Board[Report]) -> None:
+    """W3: when the last acknowledgement is lost, flush still returns, and the edit is there once."""
+    relay.judge = lost = Once("down", lambda message: is_message(message, "ack"), lose)
+    far.state.spent += 5
+    await far.flush(DEADLINE_SECONDS)
+    assert lost.done == 1
+    await level(near, far)
+    assert near.state.spent == 5
+
+
+async def test_a_lost_entry_is_noticed_by_the_next_one(relay: Relay, far: Board[Report], near: Board[Report]) -> None:
+    """W3: a client that misses an entry asks for the difference when it sees a later one."""
+    relay.judge = lost = Once("down", is_entry, lose)
+    near.state.plan.append("lost")
+    await near.flush(DEADLINE_SECONDS)
+    await eventually(lambda: lost.done, "the entry is lost")
+    near.state.title = "next"
+    await far.wait_for(lambda state: state.title == "next" and state.plan == ["lost"], DEADLINE_SECONDS)
+    assert far.snapshot() == near.snapshot()
+
+
+@pytest.mark.parametrize("at", [1, 5, -9, -1])
+async def test_a_damaged_push_is_sent_again(relay: Relay, far: Board[Report], near: Board[Report], at: int) -> None:
+    """A bit that turned over in a push never reaches a document; the push is sent again."""
+    relay.judge = broken = Once("up", is_push, lambda message: damaged(message, at % len(message)))
+    far.state.draft.append("größe")
+    far.state.spent += 5
+    await far.flush(DEADLINE_SECONDS)
+    assert broken.done == 1
+    assert relay.connections == 1
+    await level(near, far)
+    assert near.snapshot() == far.snapshot() == Report(draft="größe", spent=5)
+
+
+@pytest.mark.parametrize("at", [1, 5, -9, -1])
+async def test_a_damaged_entry_is_asked_for_again(
+    relay: Relay, far: Board[Report], near: Board[Report], at: int
+) -> None:
+    """A bit that turned over in an entry never reaches the replica; the difference is asked for."""
+    relay.judge = broken = Once("down", is_entry, lambda message: damaged(message, at % len(message)))
+    near.state.draft.append("größe")
+    await far.wait_for(lambda state: state.draft == "größe", DEADLINE_SECONDS)
+    assert broken.done == 1
+    assert relay.connections == 1
+    near.state.draft.append("!")
+    await level(near, far)
+    assert far.snapshot() == near.snapshot() == Report(draft="größe!")
+
+
+# Servers that refuse
+
+
+async def test_a_server_that_is_not_there_is_one_clear_error() -> None:
+    """Nobody listens: ConnectionFailed within the timeout, naming the address and how to start a server."""
+    with contextlib.closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens on it, and nobody else can
+        url = f"ws://127.0.0.1:{taken.getsockname()[1]}"
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with pytest.raises(ConnectionFailed, match=r"crdt-board serve") as refused:
+                await connect(url, BOARD, Report, agent="ann", timeout=0.2).__aenter__()
+    assert url in str(refused.value)
+
+
+async def test_a_server_that_says_nothing_is_one_clear_error() -> None:
+    """Somebody listens and never answers: ConnectionFailed within the timeout."""
+    ended = asyncio.Event()
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ended.wait()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ConnectionFailed, match=r"did not answer within 0\.2 s"):
+            await connect(url, BOARD, Report, agent="ann", timeout=0.2).__aenter__()
+        ended.set()
+
+
+async def test_a_web_server_is_one_clear_error() -> None:
+    """An HTTP server that knows no websockets: ConnectionFailed that says what it answered."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ConnectionFailed, match="404"):
+            await connect(url, BOARD, Report, agent="ann", timeout=0.2).__aenter__()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "127.0.0.1:80", "http://127.0.0.1:80", "ws://", "ws://:80", "ws://h/?x=1", "ws://h:p", "ws://h:99999", 5],
+)
+async def test_what_is_no_address_is_refused(url: Any) -> None:
+    """An address that cannot be one is refused at once, saying what it should look like."""
+    with pytest.raises(BadRequest, match="ws://host:port"):
+        await connect(url, BOARD, Report, agent="ann").__aenter__()
+
+
+Handler = Callable[[ServerConnection], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def scripted(handler: Handler, *, ours: bool = True) -> AsyncIterator[str]:
+    """A websocket server that does what a test says."""
+    subprotocols = [Subprotocol(SUBPROTOCOL)] if ours else None
+    async with serve(handler, "127.0.0.1", 0, subprotocols=subprotocols) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_websocket_server_of_somebody_else_is_one_clear_error() -> None:
+    """A server that does not take our subprotocol is named as not ours, at once."""
+
+    async def other(connection: ServerConnection) -> None:
+        await connection.wait_closed()
+
+    async with scripted(other, ours=False) as url, asyncio.timeout(DEADLINE_SECONDS):
+        with pytest.raises(ProtocolError, match="not one of CRDT Board"):
+            await connect(url, BOARD, Report, agent="ann", timeout=DEADLINE_SECONDS).__aenter__()
+
+
+@pytest.mark.parametrize("code", [4400, 4405, 4413, 4499])
+async def test_a_final_close_code_ends_the_attempts(code: int) -> None:
+    """44xx: the client does not connect again, and who waits hears the reason."""
+    connections = 0
+
+    async def refuse(connection: ServerConnection) -> None:
+        nonlocal connections
+        connections += 1
+        await connection.close(code, "the reason")
+
+    async with scripted(refuse) as url, asyncio.timeout(DEADLINE_SECONDS):
+        with pytest.raises(ConnectionFailed, match="the reason") as refused:
+            await connect(url, BOARD, Report, agent="ann", timeout=DEADLINE_SECONDS).__aenter__()
+    assert refused.value.close_code == code
+    assert connections == 1
+
+
+@pytest.mark.parametrize("code", [1000, 1011, 4500, 4511, 4599])
+async def test_any_other_close_code_is_tried_again(served: Served, code: int) -> None:
+    """45xx, and what a server does not choose: the client connects again until it is let in."""
+    refusals = 3
+    relay = Relay(served.url)
+
+    async def refuse_at_first(connection: ServerConnection) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            await connection.close(code, "later")
+        else:
+            await relay.handle(connection)
+
+    async with scripted(refuse_at_first) as url, joined(url, "ann") as board:
+        assert refusals == 0
+        assert (await board.commit("in")).version == 1
+
+
+@pytest.mark.parametrize("message", ["{}", '{"type":"hello"}', b"", b"\x63", '{"type":"ack","n":5,"seq":1}'])
+async def test_a_server_that_breaks_the_protocol_is_one_clear_error(message: Message) -> None:
+    """What a server may not say ends the connection for good with ProtocolError."""
+
+    async def babble(connection: ServerConnection) -> None:
+        await connection.send(message)
+        await connection.wait_closed()
+
+    async with scripted(babble) as url, asyncio.timeout(DEADLINE_SECONDS):
+        with pytest.raises(ProtocolError):
+            await connect(url, BOARD, Report, agent="ann", timeout=DEADLINE_SECONDS).__aenter__()
+
+
+async def test_a_refusal_is_the_servers_own_error(served: Served) -> None:
+    """An error of the server arrives as the exception that it raised, with its data."""
+
+    class Other(Report):
+        reviewer: str
+
+    async with joined(served.url, "ann"):
+        with pytest.raises(SchemaMismatch, match="reviewer") as refused:
+            await connect(served.url, BOARD, Other, agent="bob").__aenter__()
+    assert refused.value.board_schema == 1
+
+
+async def test_a_server_whose_store_is_down_is_tried_again(store: FaultyStore, served: Served) -> None:
+    """D2: a board that cannot be read just now is waited for, never opened empty."""
+    store.fail("head")
+    async with joined(served.url, "ann") as board:
+        assert board.snapshot() == Report()
+    store.break_down("head")
+    with pytest.raises((StoreUnavailable, ConnectionFailed)):
+        await connect(served.url, "other", Report, agent="bob", timeout=0.3).__aenter__()
+    store.repair()
+
+
+async def test_an_edit_that_is_too_large_for_the_server_is_one_clear_error() -> None:
+    """An edit beyond the server's limit ends the board with LimitExceeded, which says what to do."""
+    limits = replace(DEFAULT_LIMITS, update_bytes_max=1000)
+    async with serving(MemoryStore(), limits=limits) as served:
+        opened = joined(served.url, "ann")
+        board = await opened.__aenter__()
+        board.state.draft.append("x" * 2000)
+        with pytest.raises(LimitExceeded, match="split it"):
+            await board.flush(DEADLINE_SECONDS)
+        with pytest.raises(LimitExceeded, match="split it"):
+            board.state.title = "more"
+        with pytest.raises(LimitExceeded, match=r"1 edits are not durable: .* split it"):
+            await opened.__aexit__(None, None, None)
+
+
+# Leaving
+
+
+async def test_leaving_without_a_server_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the server is gone, leaving the block raises how many edits are lost, within its time."""
+    monkeypatch.setattr("crdt_board.board._CLOSE_SECONDS", 0.1)
+    opened: Any = None
+    async with serving(MemoryStore()) as served:
+        opened = joined(served.url, "ann")
+        board = await opened.__aenter__()
+    await eventually(lambda: board.failure, "the loss is noticed")
+    board.state.title = "x"
+    with pytest.raises(ConnectionFailed, match="1 edits are not durable"):
+        await opened.__aexit__(None, None, None)
+
+
+async def test_a_request_that_waits_when_the_board_is_closed_is_answered(store: FaultyStore, served: Served) -> None:
+    """A commit under way hears that its connection was closed."""
+    async with joined(served.url, "ann") as board:
+        gate = store.hold("append")
+        committing = asyncio.create_task(board.commit("x"))
+        await asyncio.wait_for(gate.reached.wait(), DEADLINE_SECONDS)
+        await board.close()
+        with pytest.raises(Unavailable):
+            await committing
+        with pytest.raises(BoardClosed):
+            board.state.title = "x"
+        gate.release()
+
+
+async def test_others_are_forgotten_with_the_connection(relay: Relay, far: Board[Report], near: Board[Report]) -> None:
+    """Without a connection nobody else is known to be there; with the next one they are again."""
+    await far.wait_for(lambda _state: [one.agent for one in far.agents] == ["far", "near"], DEADLINE_SECONDS)
+
+    def cut_all(_way: Way, _message: Message) -> Message:
+        raise Cut
+
+    relay.judge = cut_all
+    near.state.title = "x"
+    await eventually(lambda: [one.agent for one in far.agents] == ["far"], "others are forgotten")
+    relay.judge = lambda _way, message: message
+    await far.wait_for(lambda _state: [one.agent for one in far.agents] == ["far", "near"], DEADLINE_SECONDS)
+
+
+# Backoff
+
+
+@given(st.integers(), st.integers(1, 30))
+def test_pauses_grow_within_their_bounds(seed: int, tries: int) -> None:
+    """Each pause is between a tenth of the ceiling and all of it; the ceiling doubles up to five seconds."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("crdt_board_client.backoff._FIRST_SECONDS", 0.1)
+        patched.setattr("crdt_board_client.backoff._MAX_SECONDS", 5.0)
+        backoff = Backoff(random.Random(seed), 0.1)
+        for number in range(tries):
+            ceiling = min(0.1 * 2**number, 5.0)
+            assert ceiling / 10 <= backoff.next_seconds() <= ceiling
+        backoff.reset()
+        assert 0.01 <= backoff.next_seconds() <= 0.1
+
+
+def test_pauses_of_many_clients_are_spread() -> None:
+    """W7: a hundred clients that lose one server do not all come back in the same tenth of the first pause."""
+    pauses = [Backoff(random.Random(seed), 1.0).next_seconds() for seed in range(100)]
+    tenths = [int(pause * 10) for pause in pauses]
+    assert max(tenths.count(tenth) for tenth in set(tenths)) < 30
