@@ -5,7 +5,8 @@ Declare a `BoardModel`, open it with `open_board` in this process, or with ``crd
 
 from __future__ import annotations
 
-from crdt_board.board import AgentPresence, Board
+from crdt_board.board import Board
+from crdt_board.board_link import AgentPresence
 from crdt_board.checkpoints import Checkpoint, Pointer, parse_pointer
 from crdt_board.errors import (
     BadRequest,

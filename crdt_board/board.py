@@ -2,171 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue
 
-from crdt_board.canonical import canonical_json
+from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
+from crdt_board.changes import Changes
 from crdt_board.checkpoints import Checkpoint, CommitRequest
-from crdt_board.document import Document
-from crdt_board.errors import (
-    BadRequest,
-    BoardClosed,
-    BoardError,
-    ConnectionFailed,
-    InvalidValue,
-    LimitExceeded,
-    VersionConflict,
-)
+from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
+from crdt_board.errors import BadRequest, BoardClosed, BoardError, ConnectionFailed, VersionConflict
 from crdt_board.limits import DEFAULT_LIMITS, check_name
 from crdt_board.live import LiveState, snapshot, snapshot_from_wire
 from crdt_board.patching import build_patch
-from crdt_board.replica import Change, Replica
 from crdt_board.schema import BoardModel
-from crdt_board.values import from_validation_error
-from crdt_board.wire_values import check_text, invalid_value
+from crdt_board.wire_values import invalid_value
 
 M = TypeVar("M", bound=BoardModel)
 _Patch = Mapping[str, Any] | BoardModel
 
-_CHANGES_QUEUED_MAX = 100_000
 _CHECKPOINTS_MAX = 1000
 _NUMBER_MAX = 2**53 - 1
 _CLOSE_SECONDS = 10.0
-
-_JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
-_CONFIDENCE: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0, le=1, strict=True)])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentPresence:
-    """An agent that is on the board now, and what it says of itself."""
-
-    agent: str
-    role: str | None = None
-    step: str | None = None
-    focus: str | None = None
-
-
-class Link(Protocol):
-    """What ties a replica to the writer of its board.
-
-    A link sends the replica's pending updates by itself, in order; acknowledges them when they are durable; and gives
-    it what others wrote. Its requests are decided after everything that was pending when they were made.
-    """
-
-    board_id: str
-    epoch: str
-
-    @property
-    def failure(self) -> BoardError | None:
-        """Why nothing gets through just now, or None."""
-        ...
-
-    def hurry(self) -> None:
-        """Send what is pending now rather than soon. Must not wait."""
-        ...
-
-    async def commit(self, request: CommitRequest) -> Checkpoint:
-        """See `Board.commit`. On return the replica holds the checkpoint's entry."""
-        ...
-
-    async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]: ...
-
-    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]: ...
-
-    def announce(self, presence: AgentPresence) -> None: ...
-
-    def agents(self) -> list[AgentPresence]: ...
-
-    async def close(self) -> None:
-        """Stop. What was not acknowledged is not sent any more. Idempotent."""
-        ...
-
-
-class _Waiters:
-    """Coroutines that wait for something about a replica to become true; checked whenever it moves."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
-        self._error: BoardError | None = None
-
-    def check(self) -> None:
-        for future, is_true in list(self._waiting.items()):
-            if future.done():
-                continue
-            try:
-                if is_true():
-                    future.set_result(None)
-            except Exception as error:  # noqa: BLE001 - a caller's own predicate: its error is the caller's
-                future.set_exception(error)
-
-    def fail(self, error: BoardError) -> None:
-        self._error = error
-        for future in self._waiting:
-            if not future.done():
-                future.set_exception(error)
-
-    async def until(self, is_true: Callable[[], bool], timeout: float | None) -> None:
-        """Raises TimeoutError after ``timeout`` seconds."""
-        if is_true():
-            return
-        if self._error is not None:
-            raise self._error
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = is_true
-        try:
-            async with asyncio.timeout(timeout):
-                await future
-        finally:
-            del self._waiting[future]
-
-
-class BoardSession:
-    """What the handles of all agents on one replica share."""
-
-    def __init__(self, replica: Replica, link: Link) -> None:
-        self.replica = replica
-        self.link = link
-        self.waiters = _Waiters()
-        self.error: BoardError | None = None
-        self.closed = False
-        replica.on_progress = self.waiters.check
-        replica.watchers.append(lambda _changes: self.waiters.check())
-
-    def fail(self, error: BoardError) -> None:
-        """Nothing will become durable any more: end whoever waits, and every later call, with ``error``."""
-        if self.error is None:
-            self.error = error
-            self.waiters.fail(error)
-
-    def check(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-
-@dataclass(frozen=True, slots=True)
-class _AgentEditor:
-    """Local writes of one agent; what the live objects of ``board.state`` write through."""
-
-    replica: Replica
-    session: BoardSession
-    agent: str
-
-    @property
-    def document(self) -> Document:
-        return self.replica.document
-
-    def edit(self) -> AbstractContextManager[None]:
-        if self.session.error is not None:
-            raise self.session.error
-        return self.replica.edit(self.agent)
 
 
 class Board(Generic[M]):
@@ -181,7 +39,7 @@ class Board(Generic[M]):
         self._session = session
         self._model = model
         self._agent = check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
-        self._state = LiveState(model, _AgentEditor(session.replica, session, agent))
+        self._state = LiveState(model, AgentEditor(session.replica, session, agent))
 
     def __repr__(self) -> str:
         return f"<Board {self.id!r} version {self.version} as {self.agent!r}>"
@@ -286,17 +144,17 @@ class Board(Generic[M]):
         replica = self._session.replica
         base_seq = replica.seq if reads is not None and expected_version is None else None
         return await self._commit(
-            _request(
+            commit_request(
                 step=step,
                 agent=self._agent,
                 expected_version=expected_version,
                 reads=None if reads is None else self._checked_fields(reads),
                 base_seq=base_seq,
                 idempotency_key=idempotency_key,
-                output=_json_value(output, "output"),
-                confidence=_confidence(confidence),
+                output=json_copy(output, "output"),
+                confidence=checked_confidence(confidence),
                 trace=trace,
-                handoff=_json_value(handoff, "handoff"),
+                handoff=json_copy(handoff, "handoff"),
                 tags=tags,
             ),
             patch,
@@ -327,7 +185,7 @@ class Board(Generic[M]):
         conflict: VersionConflict | None = None
         for _ in range(attempts):
             version, seq, before = replica.version, replica.seq, self.snapshot()
-            request = _request(
+            request = commit_request(
                 step=step,
                 agent=self._agent,
                 expected_version=version,
@@ -347,9 +205,9 @@ class Board(Generic[M]):
     async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
         """Up to ``limit`` (1 to 1000) checkpoints with ``version < before`` (all when None), newest first."""
         self._session.check()
-        _check_number(limit, "limit", 1, _CHECKPOINTS_MAX)
+        check_number(limit, "limit", 1, _CHECKPOINTS_MAX)
         if before is not None:
-            _check_number(before, "before", 0, _NUMBER_MAX)
+            check_number(before, "before", 0, _NUMBER_MAX)
         return await self._session.link.checkpoints(before=before, limit=limit)
 
     async def at(self, version: int) -> M:
@@ -360,7 +218,7 @@ class Board(Generic[M]):
             BoardCorrupt: stored history does not verify.
         """
         self._session.check()
-        _check_number(version, "version", 0, _NUMBER_MAX)
+        check_number(version, "version", 0, _NUMBER_MAX)
         _, state = await self._session.link.state_at(version)
         return snapshot_from_wire(state, self._model)
 
@@ -375,25 +233,18 @@ class Board(Generic[M]):
         await self._session.waiters.until(lambda: bool(condition(self.state)), timeout)
         return self.snapshot()
 
-    async def changes(self, path: str = "") -> AsyncIterator[Change]:
+    def changes(self, path: str = "") -> Changes:
         """What is changed from now on at ``path`` (a field or ``field/key``; everything when empty) and below it.
 
-        Own changes come at once, others' when they are durable. Ends never; leave the loop to stop.
+        ``async for change in board.changes("findings")``. Own changes come at once, others' when they are durable.
+        Ends never; leave the loop to stop.
 
         Raises:
             BadRequest: the path names no field.
-            LimitExceeded: the loop fell more than 100,000 changes behind.
         """
         if path:
             self._checked_fields([path.partition("/")[0]])
-        queue = _ChangeQueue(path)
-        replica = self._session.replica
-        replica.watchers.append(queue.put)
-        try:
-            while True:
-                yield await queue.get(self._session)
-        finally:
-            replica.watchers.remove(queue.put)
+        return Changes(self._session, path)
 
     def announce(self, *, role: str | None = None, step: str | None = None, focus: str | None = None) -> None:
         """Tell everybody on the board what this agent is doing. Not stored; gone when the agent leaves."""
@@ -427,7 +278,7 @@ class Board(Generic[M]):
         if patch is not None and not isinstance(patch, Mapping | BoardModel):
             raise invalid_value("patch", f"maps field names to values, or is a model, but not a {type(patch).__name__}")
         operations, wire = build_patch(self._session.replica.document, self._model, patch or {})
-        fingerprint = _fingerprint(request, wire)
+        fingerprint = fingerprint_of(request, wire)
         request = request.model_copy(update={"patch": tuple(operations), "fingerprint": fingerprint})
         return await self._session.link.commit(request)
 
@@ -445,81 +296,3 @@ class Board(Generic[M]):
         if failure is None:
             return ConnectionFailed(f"{what}; the writer of board {self.id} has not answered yet")
         return type(failure)(f"{what}: {failure}", **failure.data)
-
-
-class _ChangeQueue:
-    """A bounded queue between the replica, which must not wait, and one loop over `Board.changes`."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._below = f"{path}/"
-        self._changes: deque[Change] = deque()
-        self._overflowed = False
-        self._filled = asyncio.Event()
-
-    def put(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            if self._path and change.path != self._path and not change.path.startswith(self._below):
-                continue
-            if len(self._changes) >= _CHANGES_QUEUED_MAX:
-                self._overflowed = True
-                break
-            self._changes.append(change)
-        if self._changes:
-            self._filled.set()
-
-    async def get(self, session: BoardSession) -> Change:
-        while not self._changes:
-            self._filled.clear()
-            await session.waiters.until(self._filled.is_set, None)
-        if self._overflowed:
-            raise LimitExceeded(
-                f"this loop over changes fell more than {_CHANGES_QUEUED_MAX} changes behind",
-                limit="changes_queued_max",
-                value=len(self._changes) + 1,
-                maximum=_CHANGES_QUEUED_MAX,
-            )
-        return self._changes.popleft()
-
-
-def _request(*, tags: Sequence[str] = (), **content: Any) -> CommitRequest:
-    for name in ("step", "idempotency_key", "trace"):
-        if content.get(name) is not None:
-            check_text(content[name], name)
-    if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise invalid_value("tags", f"is a list of texts, like [{tags!r}]")
-    content["tags"] = tuple(check_text(tag, "tags") for tag in tags)
-    try:
-        return CommitRequest.model_validate({"fingerprint": "", **content}, strict=True)
-    except ValidationError as error:
-        raise from_validation_error(error, "") from None
-
-
-def _check_number(value: object, name: str, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise invalid_value(name, f"must be a whole number from {low} to {high}, got {value!r}")
-
-
-def _json_value(value: JsonValue, name: str) -> JsonValue:
-    """A copy of a JSON value, so that later changes to the caller's own do not reach the checkpoint."""
-    try:
-        copied = _JSON.validate_python(value)
-        canonical_json(copied)
-    except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"{name} must be JSON: {error}", path=name, reason=str(error)) from None
-    return copied
-
-
-def _confidence(value: float | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        return _CONFIDENCE.validate_python(value)
-    except ValueError:
-        reason = "must be a number between 0 and 1"
-        raise InvalidValue(f"confidence {reason}, got {value!r}", path="confidence", reason=reason) from None
-
-
-def _fingerprint(request: CommitRequest, wire_patch: Mapping[str, JsonValue]) -> str:
-    content = request.model_dump(mode="json", include={"step", "output", "confidence", "trace", "handoff", "tags"})
-    return hashlib.sha256(canonical_json({**content, "patch": dict(wire_patch)})).hexdigest()

@@ -7,6 +7,7 @@ written over it.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import zlib
 from collections.abc import AsyncIterator
@@ -91,6 +92,14 @@ def compress_snapshot(data: bytes, layout: Layout, expected_checksum: str) -> by
     return zlib.compress(data)
 
 
+def snapshot_digest(record: SnapshotRecord) -> str:
+    """sha256 over everything in a snapshot but the digest itself, in lower-case hex."""
+    header = [record.board_id, record.seq, record.entry_hash, record.version, record.checkpoint_hash, record.meta]
+    digest = hashlib.sha256(json.dumps(header, separators=(",", ":")).encode())
+    digest.update(hashlib.sha256(record.data).digest())
+    return digest.hexdigest()
+
+
 def still_waiting(document: Document, updates: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """Those of ``updates`` that still build on something which the document does not have."""
     if not updates:
@@ -109,8 +118,8 @@ async def _from_snapshot(store: Store, head: BoardHead, layout: Layout | None, t
 
 
 def _open_snapshot(record: SnapshotRecord, head: BoardHead, layout: Layout | None) -> LoadedBoard:
-    if hashlib.sha256(record.data).hexdigest() != record.sha256:
-        raise ValueError("its bytes do not match their sha256")
+    if snapshot_digest(record) != record.sha256:
+        raise ValueError("its content does not match its sha256")
     fold = Fold.from_meta(
         record.meta,
         seq=record.seq,

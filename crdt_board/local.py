@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 
-from crdt_board.board import AgentPresence, Board, BoardSession
+from crdt_board.board import Board
+from crdt_board.board_link import AgentPresence, BoardSession
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import Document
 from crdt_board.engine import Engine, PublishedEntry

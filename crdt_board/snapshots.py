@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crdt_board.errors import BoardError
 from crdt_board.fold import Fold
 from crdt_board.layout import Layout
-from crdt_board.loading import LoadedBoard, compress_snapshot, encode_snapshot
+from crdt_board.loading import LoadedBoard, compress_snapshot, encode_snapshot, snapshot_digest
 from crdt_board.store.contract import SnapshotRecord, Store
 
 logger = logging.getLogger(__name__)
@@ -64,9 +63,9 @@ async def save(store: Store, board_id: str, captured: CapturedBoard, *, keep: in
             checkpoint_hash=captured.checkpoint_hash,
             meta=captured.meta,
             data=data,
-            sha256=hashlib.sha256(data).hexdigest(),
+            sha256="",
         )
-        await store.save_snapshot(record, keep=keep)
+        await store.save_snapshot(replace(record, sha256=snapshot_digest(record)), keep=keep)
     except BoardError as error:
         logger.warning("board %s: no snapshot at entry %d: %s", board_id, captured.seq, error)
     except Exception:  # the boundary of a background task

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-import crdt_board.board
+import crdt_board.changes
 from crdt_board import (
     AgentPresence,
     BadRequest,
@@ -718,7 +718,7 @@ async def test_changes_of_a_path(pair: list[Board[Migration]]) -> None:
 
 async def test_changes_that_nobody_takes_are_bounded(board: Board[Migration], monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that falls too far behind gets one clear error, and the board goes on."""
-    monkeypatch.setattr(crdt_board.board, "_CHANGES_QUEUED_MAX", 10)
+    monkeypatch.setattr(crdt_board.changes, "QUEUED_MAX", 10)
     async with watched(board) as tasks:
         for number in range(20):
             board.state.budget = number + 1

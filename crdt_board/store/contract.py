@@ -32,8 +32,8 @@ class BoardHead:
 class SnapshotRecord:
     """Document bytes at ``seq``, only to load faster.
 
-    ``data`` is compressed by the engine; ``sha256`` is over ``data``; ``entry_hash`` is the hash of entry ``seq``;
-    ``meta`` is JSON that the engine needs beside the document (versions, what changed last).
+    ``data`` is compressed by the engine; ``entry_hash`` is the hash of entry ``seq``; ``meta`` is JSON that the engine
+    needs beside the document (versions, what changed last). ``sha256`` covers all other attributes.
     """
 
     board_id: str

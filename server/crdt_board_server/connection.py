@@ -117,8 +117,14 @@ class Peer:
         self._start_ending(finish())
 
     def keep_alive(self) -> None:
-        """Called every ``keepalive_seconds``: say something, unless something was said since the last time."""
-        if not self.wrote_since_tick:
+        """Called every ``keepalive_seconds``: say something, unless something was said since the last time.
+
+        One of our own clients is told up to where it was sent everything: an entry that was lost on the way to it would
+        otherwise be missed only when the next one comes.
+        """
+        if self.kind == "own" and self._session.broadcast_ready and self._behind is None:
+            self._send(self._session.entry(Broadcast(self._engine.seq, "", ())))
+        elif not self.wrote_since_tick:
             self._send(self._session.keepalive())
         self.wrote_since_tick = False
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from crdt_board.board import Board, BoardSession
+from crdt_board.board import Board
+from crdt_board.board_link import BoardSession
 from crdt_board.errors import BadRequest
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.replica import Replica

@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
 from crdt_board import control, events
-from crdt_board.board import AgentPresence, BoardSession
+from crdt_board.board_link import AgentPresence, BoardSession
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import DocumentBroken
 from crdt_board.errors import (
@@ -370,6 +370,7 @@ class _Connection:
                 self._refuse(request_id, error)
             case events.StateReceived(update):
                 replica.receive([update], agent=None, seq=None)
+                self._seq = None  # the next entry says up to where this difference goes
                 self._be_synced()
             case events.ServerState(state_vector):
                 await self._send_what_is_missing(state_vector)
@@ -388,8 +389,9 @@ class _Connection:
                 link.epoch = hello.epoch
 
     def _take_entry(self, entry: events.EntryReceived) -> None:
-        """Invariant 3. An entry without an author only says up to where everything was sent."""
-        if entry.author and self._seq is not None and entry.seq > self._seq + 1:
+        """Invariant 3. An entry without an author only says up to where everything was sent, or brings a difference."""
+        is_difference = bool(entry.updates) and not entry.author
+        if self._seq is not None and not is_difference and entry.seq > self._seq + bool(entry.author):
             self._ask_for_difference()
         self._seq = entry.seq
         if entry.updates:

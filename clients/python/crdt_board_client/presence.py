@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from crdt_board.board import AgentPresence
+from crdt_board.board_link import AgentPresence
 from crdt_board.limits import Limits
 from crdt_board.presence import PresenceState, PresenceTable, state_text
 

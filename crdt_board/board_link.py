@@ -1,0 +1,141 @@
+"""Between a board's handles and its writer: what a link does, and what all handles on one replica share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.document import Document
+from crdt_board.errors import BoardError
+from crdt_board.replica import Replica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPresence:
+    """An agent that is on the board now, and what it says of itself."""
+
+    agent: str
+    role: str | None = None
+    step: str | None = None
+    focus: str | None = None
+
+
+class Link(Protocol):
+    """What ties a replica to the writer of its board.
+
+    A link sends the replica's pending updates by itself, in order; acknowledges them when they are durable; and gives
+    it what others wrote. Its requests are decided after everything that was pending when they were made.
+    """
+
+    board_id: str
+    epoch: str
+
+    @property
+    def failure(self) -> BoardError | None:
+        """Why nothing gets through just now, or None."""
+        ...
+
+    def hurry(self) -> None:
+        """Send what is pending now rather than soon. Must not wait."""
+        ...
+
+    async def commit(self, request: CommitRequest) -> Checkpoint:
+        """See `Board.commit`. On return the replica holds the checkpoint's entry."""
+        ...
+
+    async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]: ...
+
+    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]: ...
+
+    def announce(self, presence: AgentPresence) -> None: ...
+
+    def agents(self) -> list[AgentPresence]: ...
+
+    async def close(self) -> None:
+        """Stop. What was not acknowledged is not sent any more. Idempotent."""
+        ...
+
+
+class Waiters:
+    """Coroutines that wait for something about a replica to become true; checked whenever it moves."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._error: BoardError | None = None
+
+    def check(self) -> None:
+        for future, is_true in list(self._waiting.items()):
+            if future.done():
+                continue
+            try:
+                if is_true():
+                    future.set_result(None)
+            except Exception as error:  # noqa: BLE001 - a caller's own predicate: its error is the caller's
+                future.set_exception(error)
+
+    def fail(self, error: BoardError) -> None:
+        self._error = error
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    async def until(self, is_true: Callable[[], bool], timeout: float | None) -> None:
+        """Raises TimeoutError after ``timeout`` seconds."""
+        if is_true():
+            return
+        if self._error is not None:
+            raise self._error
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = is_true
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        finally:
+            del self._waiting[future]
+
+
+class BoardSession:
+    """What the handles of all agents on one replica share."""
+
+    def __init__(self, replica: Replica, link: Link) -> None:
+        self.replica = replica
+        self.link = link
+        self.waiters = Waiters()
+        self.error: BoardError | None = None
+        self.closed = False
+        replica.on_progress = self.waiters.check
+        replica.watchers.append(lambda _changes: self.waiters.check())
+
+    def fail(self, error: BoardError) -> None:
+        """Nothing will become durable any more: end whoever waits, and every later call, with ``error``."""
+        if self.error is None:
+            self.error = error
+            self.waiters.fail(error)
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEditor:
+    """Local writes of one agent; what the live objects of ``board.state`` write through."""
+
+    replica: Replica
+    session: BoardSession
+    agent: str
+
+    @property
+    def document(self) -> Document:
+        return self.replica.document
+
+    def edit(self) -> AbstractContextManager[None]:
+        if self.session.error is not None:
+            raise self.session.error
+        return self.replica.edit(self.agent)
