@@ -21,6 +21,9 @@ GENESIS_HASH = "0" * 64
 """What the first entry of a board has as the hash before it."""
 
 
+_encode_header = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One accepted change of a board.
@@ -56,11 +59,7 @@ def entry_hash(
     payload: bytes,
 ) -> str:
     """``sha256(previous hash, header, sha256(payload))`` in lower-case hex; the header is a JSON array."""
-    header = json.dumps(
-        [board_id, epoch, seq, kind, author, time_ms, list(paths), checkpoint],
-        ensure_ascii=True,
-        separators=(",", ":"),
-    )
+    header = _encode_header([board_id, epoch, seq, kind, author, time_ms, list(paths), checkpoint])
     digest = hashlib.sha256(bytes.fromhex(previous))
     digest.update(header.encode())
     digest.update(hashlib.sha256(payload).digest())

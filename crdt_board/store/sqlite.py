@@ -191,17 +191,13 @@ def _append(connection: sqlite3.Connection, request: Append) -> AppendResult:
     ((board, version),) = moved
     assert not request.checkpoints or request.checkpoints[-1].version == version, (request.board_id, version)
     connection.executemany(_SQL["insert_entry"], [rows.write_entry(board, entry) for entry in request.entries])
-    connection.executemany(
-        _SQL["insert_checkpoint"],
-        [{"board": board, "version": made.version, "seq": made.seq} for made in request.checkpoints],
-    )
-    connection.executemany(
-        _SQL["insert_key"],
-        [
-            {"board": board, "key": used.key, "fingerprint": used.fingerprint, "version": used.version}
-            for used in request.keys
-        ],
-    )
+    for made in request.checkpoints:
+        connection.execute(_SQL["insert_checkpoint"], {"board": board, "version": made.version, "seq": made.seq})
+    for used in request.keys:
+        connection.execute(
+            _SQL["insert_key"],
+            {"board": board, "key": used.key, "fingerprint": used.fingerprint, "version": used.version},
+        )
     return Appended(seq=last.seq)
 
 
