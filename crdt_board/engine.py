@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import JsonValue
 
 from crdt_board import snapshots
 from crdt_board.checkpoints import Checkpoint, CommitRequest, decode_checkpoint
 from crdt_board.clock import Clock, SystemClock
-from crdt_board.document import Document, DocumentBroken
+from crdt_board.document import Document
 from crdt_board.errors import (
     BoardClosed,
     BoardCorrupt,
@@ -33,10 +32,11 @@ from crdt_board.errors import (
     StoreUnavailable,
 )
 from crdt_board.group_commit import GroupCommit
+from crdt_board.inbox import Inbox, ReadItem, read_item
 from crdt_board.journal import Entry, unpack_updates, verify_chain
-from crdt_board.layout import Layout, check_successor
+from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_name
-from crdt_board.loading import LoadedBoard, entry_pages, load_board
+from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
 from crdt_board.planning import (
     Batch,
     CommitItem,
@@ -48,7 +48,9 @@ from crdt_board.planning import (
     plan_submissions,
     seal,
 )
-from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store
+from crdt_board.publishing import Listener, Listeners, PublishedEntry
+from crdt_board.schemas import BoardSchemas
+from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, Store
 from crdt_board.updates import check_update
 
 _Answer = TypeVar("_Answer")
@@ -59,36 +61,6 @@ _CLOSING_SNAPSHOT_ENTRIES = 64
 _CLOSING_SNAPSHOT_BYTES = 32 * 1024
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedEntry:
-    """A durable entry on its way to everybody but ``source``, whose own it is (None: the engine or another process)."""
-
-    entry: Entry
-    updates: Sequence[bytes]
-    source: object
-    checkpoint: Checkpoint | None
-
-
-class Listener(Protocol):
-    """Somebody who shows a board to others: a room, or a replica in this process."""
-
-    def published(self, entries: Sequence[PublishedEntry]) -> None:
-        """Take in durable entries, in order of ``seq`` and without gaps. Must not raise and must not wait."""
-        ...
-
-    def stopped(self, error: BoardError) -> None:
-        """The engine stopped for good because of ``error``; nothing more will come."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class _Read:
-    """``run`` answers, and tells whether the document is still sound."""
-
-    run: Callable[[], bool]
-    refuse: Callable[[BoardError], None]
 
 
 class Engine:
@@ -107,7 +79,7 @@ class Engine:
         journal: GroupCommit,
         head: BoardHead,
         loaded: LoadedBoard,
-        schemas: list[SchemaRecord],
+        schemas: BoardSchemas,
         *,
         clock: Clock,
         limits: Limits,
@@ -122,15 +94,13 @@ class Engine:
         self._clock = clock
         self._loaded = loaded
         self._schemas = schemas
-        self._schema_lock = asyncio.Lock()
-        self._inbox: deque[Submission | CommitItem | _Read] = deque()
-        self._inbox_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._inbox = Inbox(limits)
+        self._listeners = Listeners(head.board_id)
         self._wake = asyncio.Event()
         self._foreign_news = False
         self._closing = False
-        self._listeners: list[Listener] = []
+        self._give_up_at = math.inf
+        self._hurry = asyncio.Event()
         self._batch = Batch()
         self._in_flight: dict[str, Plan] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
@@ -155,8 +125,8 @@ class Engine:
         """
         clock = clock or SystemClock()
         head = await store.head(board_id) or await store.create(board_id, epoch=epoch, created_ms=clock.now_ms())
-        schemas = await store.schemas(board_id)
-        loaded = await load_board(store, head, _newest_layout(schemas))
+        schemas = BoardSchemas(store, board_id, await store.schemas(board_id))
+        loaded = await load_board(store, head, schemas.newest)
         return cls(store, journal, head, loaded, schemas, clock=clock, limits=limits)
 
     @property
@@ -177,7 +147,7 @@ class Engine:
     @property
     def schema_version(self) -> int:
         """The number of the newest schema; 0 when no model was ever used."""
-        return self._schemas[-1].number if self._schemas else 0
+        return self._schemas.number
 
     @property
     def is_open(self) -> bool:
@@ -189,11 +159,10 @@ class Engine:
 
     def add_listener(self, listener: Listener) -> None:
         """Publish to ``listener`` whatever becomes durable from now on."""
-        self._listeners.append(listener)
+        self._listeners.add(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        if listener in self._listeners:
-            self._listeners.remove(listener)
+        self._listeners.remove(listener)
 
     def submit(self, submission: Submission) -> None:
         """Queue updates. Each is checked for size and nesting at once; the rest happens in the writer.
@@ -205,19 +174,16 @@ class Engine:
         self._check_open()
         for update in submission.updates:
             check_update(update, self.limits)
-        self._inbox_bytes += sum(map(len, submission.updates))
-        if self._inbox_bytes > self.limits.inbox_bytes_max:
-            self._room.clear()
         self._put(submission)
 
     @property
     def has_room(self) -> bool:
         """Whether less than ``inbox_bytes_max`` is queued; peers are not read meanwhile otherwise."""
-        return self._room.is_set()
+        return self._inbox.has_room
 
     async def wait_for_room(self) -> None:
         """Return when `has_room`."""
-        await self._room.wait()
+        await self._inbox.wait_for_room()
 
     def commit(self, request: CommitRequest) -> asyncio.Future[Checkpoint]:
         """Make a checkpoint of everything submitted before, with the request's patch applied.
@@ -243,25 +209,8 @@ class Engine:
         Everything submitted before has been decided by then. ``look`` must not change the document.
         """
         self._check_open()
-        answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
-
-        def run() -> bool:
-            if answer.done():
-                return True
-            try:
-                answer.set_result(look(self._loaded.document))
-            except DocumentBroken as panic:
-                answer.set_exception(MalformedUpdate(f"the CRDT engine panicked: {panic}"))
-                return False
-            except Exception as error:  # noqa: BLE001 - the caller's own function: its error is the caller's answer
-                answer.set_exception(error)
-            return True
-
-        def refuse(error: BoardError) -> None:
-            if not answer.done():
-                answer.set_exception(error)
-
-        self._put(_Read(run, refuse))
+        item, answer = read_item(look)
+        self._put(item)
         return await answer
 
     def refresh(self) -> None:
@@ -276,23 +225,9 @@ class Engine:
             SchemaMismatch: the model does not fit; nothing was changed.
             StoreUnavailable: the store did not answer.
         """
-        async with self._schema_lock:
-            while True:
-                known = next((s.number for s in self._schemas if s.fingerprint == layout.fingerprint), None)
-                if known is not None:
-                    return known
-                if self._schemas:
-                    newest = self._schemas[-1]
-                    if not check_successor(Layout.model_validate_json(newest.document), layout, newest.number):
-                        return newest.number
-                record = SchemaRecord(
-                    number=self.schema_version + 1, fingerprint=layout.fingerprint, document=layout.model_dump_json()
-                )
-                if await self._store.add_schema(self.board_id, record):
-                    self._schemas.append(record)
-                    self._loaded.document.declare(layout)
-                    return record.number
-                await self._reload_schemas()
+        number = await self._schemas.join(layout)
+        self._declare_newest()
+        return number
 
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
         """A checkpoint and the board's state at it, in wire form, verified against the checkpoint's checksum.
@@ -304,8 +239,7 @@ class Engine:
         checkpoint = await self._store.checkpoint(self.board_id, version)
         if checkpoint is None:
             raise NotFound(f"board {self.board_id} has no version {version}; the newest is {self.version}")
-        record = next((s for s in self._schemas if s.number == checkpoint.schema_version), None)
-        layout = Layout.model_validate_json(record.document) if record else None
+        layout = await self._schemas.layout_of(checkpoint.schema_version)
         loaded = await load_board(self._store, await self._head(), layout, until=checkpoint.seq)
         if loaded.document.checksum() != checkpoint.checksum:
             raise BoardCorrupt(
@@ -319,10 +253,15 @@ class Engine:
         """Up to ``limit`` checkpoints with ``version < before``, newest first."""
         return await self._store.checkpoints(self.board_id, before=before, limit=limit)
 
+    def give_up_after(self, seconds: float) -> None:
+        """From so many seconds on, refuse what waits with the store's error instead of trying again."""
+        self._give_up_at = min(self._give_up_at, asyncio.get_running_loop().time() + seconds)
+        self._hurry.set()
+
     async def close(self) -> None:
         """Write what is queued, take a snapshot when it saves time later, and stop. Idempotent.
 
-        Waits for the store for as long as it fails; cancelling gives up what was never acknowledged.
+        Waits for a store that fails until `give_up_after`. Cancelling gives up at once what was never acknowledged.
         """
         self._closing = True
         self._wake.set()
@@ -330,13 +269,14 @@ class Engine:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
             raise
         finally:
-            self._refuse_rest(BoardClosed(f"board {self.board_id} was closed"))
+            closed = self.failure or BoardClosed(f"board {self.board_id} was closed")
+            self._batch.refuse(closed)
+            self._inbox.refuse_all(closed)
 
-    # Everything below runs in the writer's task.
+    # What follows runs in the writer's task only.
 
     async def _run(self) -> None:
         try:
@@ -360,39 +300,23 @@ class Engine:
         if self._foreign_news:
             self._foreign_news = False
             await self._until_store_answers(self._catch_up)
-        while self._inbox and isinstance(read := self._inbox[0], _Read):
-            self._inbox.popleft()
-            if not read.run():
+        while (read := self._inbox.take_read()) is not None:
+            if not read.run(self._loaded.document):
                 await self._until_store_answers(self._reload)
-        self._batch = self._take_batch()
+        self._batch = self._inbox.take_batch()
         if self._batch.submissions or self._batch.commit:
             await self._until_store_answers(self._write, recover=self._recover)
             self._batch = Batch()
 
-    def _take_batch(self) -> Batch:
-        batch = Batch()
-        updates = size = 0
-        while self._inbox and updates < self.limits.batch_updates_max and size < self.limits.batch_bytes_max:
-            item = self._inbox[0]
-            if isinstance(item, _Read):
-                break
-            self._inbox.popleft()
-            if isinstance(item, CommitItem):
-                batch.commit = item
-                break
-            batch.submissions.append(item)
-            updates += len(item.updates)
-            size += sum(map(len, item.updates))
-        self._inbox_bytes -= size
-        if self._inbox_bytes <= self.limits.inbox_bytes_max:
-            self._room.set()
-        return batch
-
     async def _until_store_answers(
         self, attempt: Callable[[], Awaitable[None]], *, recover: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Run ``attempt``; while the store fails, again after a growing pause, each time after ``recover``."""
-        pause = _RETRY_SECONDS_FIRST
+        """Run ``attempt``; while the store fails, again after a growing pause, each time after ``recover``.
+
+        Raises:
+            StoreUnavailable: the board is being closed, and was to give up by now.
+        """
+        pause, loop = _RETRY_SECONDS_FIRST, asyncio.get_running_loop()
         while True:
             try:
                 if self.failure is not None and recover is not None:
@@ -402,11 +326,23 @@ class Engine:
                 if self.failure is None:
                     logger.warning("board %s: the store failed, trying again: %s", self.board_id, error)
                 self.failure = error
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                if loop.time() >= self._give_up_at:
+                    raise
+                await self._pause(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _RETRY_SECONDS_MAX)
             else:
                 self.failure = None
                 return
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not beyond the moment to give up, which may be set meanwhile."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (left := min(until, self._give_up_at) - loop.time()) > 0:
+            self._hurry.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._hurry.wait()
 
     async def _recover(self) -> None:
         """After a failed append: rebuild the document, then learn from the journal whether the append took place."""
@@ -426,7 +362,7 @@ class Engine:
 
     async def _plan(self, batch: Batch) -> list[Plan]:
         """Apply the batch. When yrs panics, rebuild the document and apply one update at a time to find the guilty."""
-        refused: set[bytes] = set()
+        refused: dict[bytes, BoardError] = {}
         one_by_one = False
         while True:
             try:
@@ -435,10 +371,11 @@ class Engine:
                 plan = plan_commit(self._loaded, commit, plans, self.limits) if commit else None
                 return [*plans, plan] if plan else plans
             except Poisoned as poisoned:
-                logger.warning("board %s: the CRDT engine panicked on an update; it is refused", self.board_id)
-                if one_by_one:
-                    refused.update(poisoned.updates)
-                one_by_one = True
+                logger.warning("board %s: an update is refused and the document rebuilt", self.board_id)
+                if one_by_one or poisoned.error is not None:
+                    error = poisoned.error or MalformedUpdate("an update that the CRDT engine cannot apply")
+                    refused.update(dict.fromkeys(poisoned.updates, error))
+                one_by_one = one_by_one or poisoned.error is None
                 await self._reload()
 
     async def _append(self, batch: Batch, plans: list[Plan]) -> None:
@@ -486,12 +423,16 @@ class Engine:
     async def _look_up(self, commit: CommitItem) -> None:
         """Ask the store where the commit's preconditions start, and answer it if its idempotency key was used."""
         request = commit.request
+        if (request.expected_version or 0) > self.version:
+            await self._catch_up()  # another process made it, and handed it over
         commit.base_seq = await self._base_seq(request)
         if request.idempotency_key is None:
             return
         record = (await self._store.keys(self.board_id, [request.idempotency_key])).get(request.idempotency_key)
         if record is None:
             return
+        if record.version > self.version:
+            await self._catch_up()
         if record.fingerprint != request.fingerprint:
             commit.refuse(
                 IdempotencyMismatch(
@@ -521,9 +462,7 @@ class Engine:
         """Advance the fold by durable entries whose updates are in the document, show them, then answer commits."""
         published: list[PublishedEntry] = []
         for entry in entries:
-            self._loaded.fold.advance(entry)
-            self._loaded.entries_since_snapshot += 1
-            self._loaded.bytes_since_snapshot += len(entry.payload)
+            self._loaded.advance(entry)
             plan = self._in_flight.get(entry.hash)
             published.append(
                 PublishedEntry(
@@ -533,8 +472,7 @@ class Engine:
                     decode_checkpoint(entry.checkpoint) if entry.checkpoint else None,
                 )
             )
-        for listener in self._listeners:
-            listener.published(published)
+        self._listeners.publish(published)
         for shown in published:
             plan = self._in_flight.pop(shown.entry.hash, None)
             if plan is not None:
@@ -547,25 +485,22 @@ class Engine:
         head = await self._head()
         async for page in entry_pages(self._store, self.board_id, after=self.seq, until=head.seq):
             verify_chain(self._loaded.fold.hash, self.seq, page)
-            for entry in page:
-                self._loaded.document.apply_or_raise(unpack_updates(entry.payload))
-            self._loaded.document.take_touched()
+            apply_entries(self._loaded, page)
             self._take_in(page)
         self._in_flight.clear()
-        await self._reload_schemas()
+        await self._schemas.reload()
+        self._declare_newest()
 
     async def _reload(self) -> None:
         """Rebuild the document as it was after ``seq`` (invariant 1); the fold stays (invariant 2)."""
         fold = self._loaded.fold
-        head = await self._head()
-        self._loaded = await load_board(self._store, head, _newest_layout(self._schemas), until=fold.seq)
+        self._loaded = await load_board(self._store, await self._head(), self._schemas.newest, until=fold.seq)
         self._loaded.fold = fold
+        self._declare_newest()  # a model may have joined meanwhile
 
-    async def _reload_schemas(self) -> None:
-        schemas = await self._store.schemas(self.board_id)
-        newest = _newest_layout(schemas)
-        if newest is not None and len(schemas) > len(self._schemas):
-            self._schemas = schemas
+    def _declare_newest(self) -> None:
+        newest = self._schemas.newest
+        if newest is not None and newest is not self._loaded.document.layout:
             self._loaded.document.declare(newest)
 
     async def _head(self) -> BoardHead:
@@ -595,8 +530,8 @@ class Engine:
         ):
             await snapshots.save(self._store, self.board_id, snapshots.capture(loaded), keep=self.limits.snapshots_kept)
 
-    def _put(self, item: Submission | CommitItem | _Read) -> None:
-        self._inbox.append(item)
+    def _put(self, item: Submission | CommitItem | ReadItem) -> None:
+        self._inbox.put(item)
         self._wake.set()
 
     def _check_open(self) -> None:
@@ -608,15 +543,8 @@ class Engine:
         self._closing = True
         self.failure = error
         self._batch.refuse(error)
-        self._refuse_rest(error)
-        for listener in list(self._listeners):
-            listener.stopped(error)
-
-    def _refuse_rest(self, error: BoardError) -> None:
-        rest, self._inbox = list(self._inbox), deque()
-        self._room.set()
-        for item in rest:
-            item.refuse(error)
+        self._inbox.refuse_all(error)
+        self._listeners.stop(error)
 
 
 def _append_request(entries: Sequence[Entry], plans: Sequence[Plan], *, expected_seq: int) -> Append:
@@ -650,7 +578,3 @@ def _check_request(request: CommitRequest, limits: Limits) -> None:
             value=size,
             maximum=limits.checkpoint_metadata_bytes_max,
         )
-
-
-def _newest_layout(schemas: Sequence[SchemaRecord]) -> Layout | None:
-    return Layout.model_validate_json(schemas[-1].document) if schemas else None

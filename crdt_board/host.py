@@ -98,6 +98,9 @@ class BoardHost:
             if self._closed:
                 raise BoardClosed("this process is closing its boards")
             slot = self._slots.get(board_id)
+            if slot is not None and _failed(slot.loading):
+                del self._slots[board_id]  # nobody who waited for it was left to do so (invariant 2)
+                slot = None
             if slot is not None and slot.closing is None and _stopped(slot):
                 self._start_closing(board_id, slot)
             if slot is not None and slot.closing is not None:
@@ -110,7 +113,7 @@ class BoardHost:
     def release(self, engine: Engine) -> None:
         """Give back an engine; when nobody uses it for ``idle_seconds`` it is closed."""
         slot = self._slots.get(engine.board_id)
-        if slot is None or slot.closing is not None or not slot.loading.done() or slot.loading.result() is not engine:
+        if slot is None or slot.closing is not None or not _holds(slot, engine):
             return
         slot.users -= 1
         assert slot.users >= 0, engine.board_id
@@ -118,11 +121,16 @@ class BoardHost:
             self._close_when_idle(engine.board_id, slot)
 
     async def close(self) -> None:
-        """Close every board, writing what is queued, and then the store. Idempotent."""
+        """Close every board, writing what is queued, and then the store. Idempotent.
+
+        While the store fails, it is tried for ``close_seconds_max`` more; then what was not acknowledged is refused.
+        """
         self._closed = True
         for board_id, slot in list(self._slots.items()):
             if slot.closing is None:
                 self._start_closing(board_id, slot)
+            elif slot.loading.done() and not _failed(slot.loading):
+                slot.loading.result().give_up_after(self.limits.close_seconds_max)
         closing = [slot.closing for slot in self._slots.values() if slot.closing is not None]
         await asyncio.gather(*closing, return_exceptions=True)
         self._watch.cancel()
@@ -140,7 +148,7 @@ class BoardHost:
             return await asyncio.shield(slot.loading)
         except BaseException:
             slot.users -= 1
-            if slot.loading.done() and _failed(slot.loading):
+            if _failed(slot.loading):
                 if self._slots.get(board_id) is slot:
                     del self._slots[board_id]
             elif slot.users == 0:
@@ -172,6 +180,8 @@ class BoardHost:
     async def _finish_closing(self, board_id: str, slot: _Slot) -> None:
         try:
             engine = await slot.loading
+            if self._closed:
+                engine.give_up_after(self.limits.close_seconds_max)
             await engine.close()
         except BoardError as error:
             logger.warning("board %s was not open when it was closed: %s", board_id, error)
@@ -186,13 +196,20 @@ class BoardHost:
             except StoreUnavailable as error:
                 logger.warning("cannot see what other processes write: %s", error)
                 await asyncio.sleep(_WATCH_RETRY_SECONDS)
+            except Exception:  # the boundary of this task
+                logger.exception("cannot see what other processes write")
+                await asyncio.sleep(_WATCH_RETRY_SECONDS)
             for engine in self.open_boards().values():
                 engine.refresh()
 
 
 def _failed(task: asyncio.Task[Engine]) -> bool:
-    return task.cancelled() or task.exception() is not None
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _stopped(slot: _Slot) -> bool:
     return slot.loading.done() and not _failed(slot.loading) and not slot.loading.result().is_open
+
+
+def _holds(slot: _Slot, engine: Engine) -> bool:
+    return slot.loading.done() and not _failed(slot.loading) and slot.loading.result() is engine

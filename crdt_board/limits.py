@@ -45,6 +45,8 @@ class Limits:
     """Unsent bytes of one connection beyond which it is caught up from state."""
     inbox_bytes_max: int = 64 * 1024 * 1024
     """Submitted but unwritten bytes of one board beyond which its peers are no longer read."""
+    close_seconds_max: float = 5.0
+    """How long a process that ends goes on trying to write what is queued while the store fails."""
     room_idle_seconds: float = 30.0
     keepalive_seconds: float = 15.0
     """Stock Yjs clients drop a server that says nothing for 30 s."""

@@ -37,6 +37,12 @@ class LoadedBoard:
     waiting: tuple[bytes, ...] = ()
     """Updates in the document that wait for others which they build on."""
 
+    def advance(self, entry: Entry) -> None:
+        """Count an entry that the document holds."""
+        self.fold.advance(entry)
+        self.entries_since_snapshot += 1
+        self.bytes_since_snapshot += len(entry.payload)
+
 
 async def load_board(store: Store, head: BoardHead, layout: Layout | None, *, until: int | None = None) -> LoadedBoard:
     """Rebuild the board as it was after entry ``until`` (the head when None).
@@ -49,7 +55,9 @@ async def load_board(store: Store, head: BoardHead, layout: Layout | None, *, un
     loaded = await _from_snapshot(store, head, layout, target)
     async for page in entry_pages(store, head.board_id, after=loaded.fold.seq, until=target):
         verify_chain(loaded.fold.hash, loaded.fold.seq, page)
-        _apply_page(loaded, page)
+        apply_entries(loaded, page)
+        for entry in page:
+            loaded.advance(entry)
     if loaded.fold.seq != target:
         raise BoardCorrupt(
             f"board {head.board_id}: the journal ends at entry {loaded.fold.seq}, its head says {target}",
@@ -136,23 +144,26 @@ def _open_snapshot(record: SnapshotRecord, head: BoardHead, layout: Layout | Non
     return LoadedBoard(document=document, fold=fold, waiting=tuple(updates[1:]))
 
 
-def _apply_page(loaded: LoadedBoard, page: list[Entry]) -> None:
+def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
+    """Apply what entries of the journal hold to the document, and keep account of what waits for others.
+
+    Raises:
+        BoardCorrupt: the bytes cannot be applied.
+    """
     updates: list[bytes] = []
     try:
-        for entry in page:
+        for entry in entries:
             unpacked = unpack_updates(entry.payload)
             updates.extend(unpacked)
             if entry.kind == "gapped":
                 loaded.waiting += tuple(unpacked)
-            loaded.fold.advance(entry)
-            loaded.bytes_since_snapshot += len(entry.payload)
         loaded.document.apply_or_raise(updates)
     except (MalformedUpdate, DocumentBroken) as error:
+        first, last = entries[0], entries[-1]
         raise BoardCorrupt(
-            f"board {page[0].board_id}: an entry between {page[0].seq} and {page[-1].seq} cannot be applied: {error}",
-            board_id=page[0].board_id,
-            seq=page[0].seq,
+            f"board {first.board_id}: an entry between {first.seq} and {last.seq} cannot be applied: {error}",
+            board_id=first.board_id,
+            seq=first.seq,
         ) from error
     loaded.document.take_touched()
     loaded.waiting = still_waiting(loaded.document, loaded.waiting)
-    loaded.entries_since_snapshot += len(page)

@@ -17,11 +17,12 @@ from crdt_board.board import Board
 from crdt_board.board_link import AgentPresence, BoardSession
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import Document
-from crdt_board.engine import Engine, PublishedEntry
+from crdt_board.engine import Engine
 from crdt_board.errors import BoardError
 from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.planning import Receipt, Submission
+from crdt_board.publishing import PublishedEntry
 from crdt_board.replica import PendingUpdate, Replica
 from crdt_board.schema import BoardModel
 from crdt_board.store.memory import MemoryStore

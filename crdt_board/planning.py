@@ -6,12 +6,12 @@ Works on a `LoadedBoard` in memory; it neither waits nor stores. The engine call
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
 from crdt_board.document import Document, DocumentBroken, field_of
-from crdt_board.errors import BoardError, MalformedUpdate, VersionConflict
+from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate, VersionConflict
 from crdt_board.fold import Fold, bounded_paths
 from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
 from crdt_board.limits import Limits
@@ -48,12 +48,23 @@ class Submission:
     is_difference: bool = False
     gapped: bool = False
     error: BoardError | None = None
+    decided: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.updates))
 
     def finish(self, seq: int) -> None:
-        self.written(Receipt(seq=seq, gapped=self.gapped, error=self.error))
+        self._decide(Receipt(seq=seq, gapped=self.gapped, error=self.error))
 
     def refuse(self, error: BoardError) -> None:
-        self.written(Receipt(seq=None, error=error))
+        self._decide(Receipt(seq=None, error=error))
+
+    def _decide(self, receipt: Receipt) -> None:
+        if not self.decided:
+            self.decided = True
+            self.written(receipt)
 
 
 @dataclass(slots=True, eq=False)
@@ -112,24 +123,28 @@ class Plan:
 
 
 class Poisoned(Exception):
-    """yrs panicked on one of ``updates``; the document is broken."""
+    """The document must be rebuilt without some of ``updates``: one of them makes yrs panic.
 
-    def __init__(self, updates: Sequence[bytes]) -> None:
+    With ``error`` it is known that all of them must go, and why.
+    """
+
+    def __init__(self, updates: Sequence[bytes], error: BoardError | None = None) -> None:
         super().__init__(f"{len(updates)} updates")
         self.updates = updates
+        self.error = error
 
 
 def plan_submissions(
-    loaded: LoadedBoard, batch: Batch, limits: Limits, *, refused: set[bytes], one_by_one: bool
+    loaded: LoadedBoard, batch: Batch, limits: Limits, *, refused: Mapping[bytes, BoardError], one_by_one: bool
 ) -> list[Plan]:
     """Apply all submissions, one transaction for each author and source, and plan their entries.
 
     A source whose author changes makes a new group, since its updates build on one another in their order.
 
-    ``refused`` are updates known to make yrs panic; ``one_by_one`` applies each update in its own transaction.
+    ``refused`` are updates that must not be applied, and why; ``one_by_one`` applies each in its own transaction.
 
     Raises:
-        Poisoned: yrs panicked; the document must be rebuilt before anything else.
+        Poisoned: the document must be rebuilt before anything else.
     """
     groups: list[list[Submission]] = []
     newest: dict[int, list[Submission]] = {}
@@ -237,7 +252,10 @@ def _plan_group(
     for update in accepted:
         (whole if is_integrated(update, state_vector) else gapped).append(update)
     if gapped or loaded.waiting:
-        loaded.waiting = still_waiting(loaded.document, (*loaded.waiting, *gapped))
+        waiting = still_waiting(loaded.document, (*loaded.waiting, *gapped))
+        if gapped and sum(map(len, waiting)) > limits.gapped_bytes_max:
+            raise Poisoned(gapped, _too_much_waits(limits))
+        loaded.waiting = waiting
     if gapped:
         missing = set(gapped)
         for submission in submissions:
@@ -252,12 +270,22 @@ def _plan_group(
     return plans
 
 
-def _apply(document: Document, submission: Submission, refused: set[bytes], *, one_by_one: bool) -> list[bytes]:
-    """Apply one submission and return what of it belongs in the journal; note on it what was malformed."""
-    submission.gapped, submission.error = False, None
+def _too_much_waits(limits: Limits) -> LimitExceeded:
+    return LimitExceeded(
+        f"updates that build on missing ones take more than {limits.gapped_bytes_max} bytes; send those first",
+        limit="gapped_bytes_max",
+        value=None,
+        maximum=limits.gapped_bytes_max,
+    )
+
+
+def _apply(
+    document: Document, submission: Submission, refused: Mapping[bytes, BoardError], *, one_by_one: bool
+) -> list[bytes]:
+    """Apply one submission and return what of it belongs in the journal; note on it what was refused."""
+    submission.gapped = False
+    submission.error = next((refused[update] for update in submission.updates if update in refused), None)
     updates = [update for update in submission.updates if update not in refused]
-    if len(updates) < len(submission.updates):
-        submission.error = MalformedUpdate("an update that the CRDT engine cannot apply")
     accepted: list[bytes] = []
     for group in [[update] for update in updates] if one_by_one or submission.is_difference else [updates]:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pycrdt
@@ -14,7 +15,7 @@ import pytest
 from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, SetValue, is_intact
 from crdt_board.clock import ManualClock
 from crdt_board.document import Document, DocumentBroken
-from crdt_board.engine import Engine, PublishedEntry
+from crdt_board.engine import Engine
 from crdt_board.errors import (
     BoardCorrupt,
     BoardError,
@@ -30,7 +31,9 @@ from crdt_board.journal import GENESIS_HASH, verify_chain
 from crdt_board.layout import FieldLayout, Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.planning import Receipt, Submission
+from crdt_board.publishing import PublishedEntry
 from crdt_board.store.memory import MemoryStore
+from crdt_board.store.sqlite import SqliteStore
 from crdt_board.testing.faults import FaultyStore
 from crdt_board.updates import decode_state_vector
 
@@ -583,3 +586,127 @@ async def test_updates_of_pycrdt_clients_at_the_edges_of_client_ids_survive() ->
         fresh.apply_update(state)
         assert str(fresh.get("draft", type=pycrdt.Text)) == "xxxx"
         assert decode_state_vector(await engine.read(Document.state_vector)) == dict.fromkeys(ids, 1)
+
+
+async def test_waiting_updates_of_another_process_survive_a_snapshot() -> None:
+    """What one process journalled as waiting is kept by another one's snapshot, insertions and deletions alike."""
+    store = Shared()
+    peer = Peer(None)  # type: ignore[arg-type]  # it only edits
+    draft = peer.document.text("draft")
+    first, second, third = peer.edit("one "), peer.edit("two "), peer.edit("three ")
+    deletion = peer.document.capture(lambda: draft.__delitem__(slice(4, 8)))
+    async with opened(store) as one, opened(store, limits=replace(DEFAULT_LIMITS, snapshot_every_entries=1)) as two:
+        for update in (third, deletion):
+            assert (await Peer(one).send(update)).gapped
+        other = Peer(two)
+        while not any(snapshot.seq > 2 for snapshot in await store.snapshots(BOARD)):
+            await other.send(other.set(budget=1))
+    async with opened(store) as engine:
+        await Peer(engine).send(first, second)
+        assert await text_of(engine) == "one three "
+
+
+async def test_too_much_that_waits_is_refused() -> None:
+    """Updates that build on missing ones are kept up to a limit; beyond it their sender is told, and others go on."""
+    async with opened(Shared(), limits=replace(DEFAULT_LIMITS, gapped_bytes_max=200)) as engine:
+        peer, other = Peer(engine), Peer(engine, "other")
+        first, small, large = peer.edit("1"), peer.edit("2"), peer.edit("3" * 300)
+        assert (await peer.send(small)).gapped
+        refused = await peer.send(large)
+        assert isinstance(refused.error, LimitExceeded)
+        assert refused.error.limit == "gapped_bytes_max"
+        assert (await other.send(other.edit("x"))).error is None
+        await peer.send(first)
+        assert sorted(await text_of(engine)) == ["1", "2", "x"]
+
+
+async def test_closing_gives_up_on_a_store_that_fails() -> None:
+    """A process that ends is not held up for ever: what was not acknowledged is refused with the store's error."""
+    store = FaultyStore(Shared())
+    limits = replace(DEFAULT_LIMITS, close_seconds_max=0.1)
+    async with asyncio.timeout(DEADLINE):
+        async with BoardHost(store, limits=limits) as host:
+            engine = await host.acquire(BOARD)
+            await engine.join(LAYOUT)
+            store.break_down("append")
+            peer = Peer(engine)
+            sending = asyncio.create_task(peer.send(peer.edit("x")))
+            committing = engine.commit(request())
+            while engine.failure is None:
+                await asyncio.sleep(0)
+    assert isinstance((await sending).error, StoreUnavailable)
+    with pytest.raises(StoreUnavailable):
+        await committing
+
+
+async def test_a_model_that_joins_while_the_document_is_rebuilt_is_not_lost() -> None:
+    """The rebuilt document has the fields of a model that joined meanwhile."""
+    wider = Layout(title="Wider", fields=(*LAYOUT.fields, FieldLayout(name="extra", kind="scalar")))
+    store = FaultyStore(Shared())
+    async with opened(store) as engine:
+        store.fail("append")
+        gate = store.hold("snapshots")
+        peer = Peer(engine)
+        sending = asyncio.create_task(peer.send(peer.edit("x")))
+        await asyncio.wait_for(gate.reached.wait(), DEADLINE)
+        assert await engine.join(wider) == 2
+        gate.release()
+        await sending
+        made = await engine.commit(request(patch=[SetValue(field="extra", value=1)]))
+        assert (await engine.state_at(made.version))[1] == {"draft": "x", "extra": 1}
+
+
+async def test_a_version_handed_over_by_another_process_is_known() -> None:
+    """V1: an expected version, or an idempotency key, of another process counts at once, not after it is heard of."""
+    store = Shared()
+    async with opened(store) as one, opened(store) as two:
+        made = await one.commit(request("first", agent="one", idempotency_key="key"))
+        following = await two.commit(request("second", agent="two", expected_version=made.version))
+        assert following.version == 2
+        latest = await one.commit(request("third", agent="one", idempotency_key="other"))
+        assert await two.commit(request("third", agent="two", idempotency_key="other")) == latest
+        assert two.version == 3
+
+
+async def test_a_state_under_another_process_schema_can_be_read() -> None:
+    """V11: a version made under a schema that this process has not heard of is read under that schema."""
+    wider = Layout(title="Wider", fields=(*LAYOUT.fields, FieldLayout(name="extra", kind="scalar")))
+    store = Shared()
+    async with opened(store) as one, opened(store) as two:
+        await one.join(wider)
+        made = await one.commit(request(patch=[SetValue(field="extra", value=5)]))
+        assert (await two.state_at(made.version))[1] == {"extra": 5}
+
+
+async def test_a_faulty_listener_disturbs_nobody() -> None:
+    """W9: a listener that raises is removed and told; the board and the other listeners go on."""
+
+    class Faulty(Recorder):
+        def published(self, entries: Sequence[PublishedEntry]) -> None:
+            raise RuntimeError("a fault of its own")
+
+    async with opened(Shared()) as engine:
+        faulty, sound = Faulty(), Recorder()
+        engine.add_listener(faulty)
+        engine.add_listener(sound)
+        peer = Peer(engine)
+        for text in ("a", "b"):
+            assert (await peer.send(peer.edit(text))).error is None
+        assert sound.seqs == [1, 2]
+        assert faulty.error is not None
+
+
+async def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path) -> None:
+    """A database file that was deleted under a board: nothing is acknowledged, and the reason is told."""
+    path = tmp_path / "boards.db"
+    limits = replace(DEFAULT_LIMITS, close_seconds_max=0.1)
+    async with opened(await SqliteStore.open(path), limits=limits) as engine:
+        peer = Peer(engine)
+        await peer.send(peer.edit("kept"))
+        path.unlink()
+        sending = asyncio.create_task(peer.send(peer.edit("lost")))
+        while engine.failure is None:
+            await asyncio.sleep(0)
+        assert "deleted" in str(engine.failure)
+        assert not sending.done()
+    assert isinstance((await sending).error, StoreUnavailable)

@@ -151,7 +151,13 @@ class SqliteFile:
 
     async def read(self, sql: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
         """All rows of one query, as of one moment that is not before any answered write."""
-        return await self._patiently(self._reader, lambda connection: connection.execute(sql, parameters).fetchall())
+
+        def fetch(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            rows = connection.execute(sql, parameters).fetchall()
+            self._check_identity()
+            return rows
+
+        return await self._patiently(self._reader, fetch)
 
     async def write(self, work: Work[T]) -> T:
         """Run ``work`` in a transaction of its own, on disk when this returns.
@@ -167,14 +173,22 @@ class SqliteFile:
         return int(rows[0][0])
 
     def _transact(self, work: Work[T], connection: sqlite3.Connection) -> T:
-        result = _transact(connection, work)
+        def checked(connection: sqlite3.Connection) -> T:
+            result = work(connection)
+            self._check_identity()
+            return result
+
+        result = _transact(connection, checked)
+        self._check_identity()  # again, for a file that went while it was synced: reads then refuse to confirm it
+        return result
+
+    def _check_identity(self) -> None:
         if self._identity is not None and self._find_identity() != self._identity:
             raise StoreUnavailable(
                 f"{self._path}: the file was moved, deleted or replaced while it was open, and what is written to it "
-                "now would be lost; put it back and open it again",
+                "now would be lost; put it back, or open the board again",
                 path=str(self._path),
             )
-        return result
 
     def _find_identity(self) -> tuple[int, int]:
         try:

@@ -21,7 +21,7 @@ from crdt_board import control, events
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.document import Document
 from crdt_board.engine import Engine
-from crdt_board.errors import BoardError, BoardReplaced
+from crdt_board.errors import BoardError, BoardReplaced, Unavailable
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import Limits
 from crdt_board.planning import Receipt, Submission
@@ -35,6 +35,7 @@ GUEST = "guest"
 
 _REQUESTS_MAX = 32
 _REASON_BYTES_MAX = 120
+_DECIDE_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -105,9 +106,10 @@ class Peer:
         """The server is stopping: decide what this peer has sent, acknowledge it, and close with a code to retry."""
 
         async def finish() -> None:
-            with contextlib.suppress(BoardError):
+            with contextlib.suppress(BoardError, TimeoutError):
                 if self._room is not None:
-                    await self._room.engine.read(lambda _document: None)
+                    async with asyncio.timeout(_DECIDE_SECONDS):  # not for as long as the store may fail
+                        await self._room.engine.read(lambda _document: None)
                     self._send_ack()
             if self._socket.paused:  # it does not read: it would not hear the code, and keep the server for ten seconds
                 self._socket.transport.abort()
@@ -289,6 +291,11 @@ class Peer:
             frames = self._session.answer(request_id, await answer)
         except BoardError as error:
             frames = self._session.refused(error, request_id)
+        except Exception:  # the boundary of this task: the client must not wait for an answer for ever
+            logger.exception("board %s: a request failed", self._engine.board_id)
+            frames = self._session.refused(
+                Unavailable("the server failed on this request; its log says more"), request_id
+            )
         self._send_ack()
         self._send(frames)
 

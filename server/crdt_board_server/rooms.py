@@ -14,10 +14,11 @@ from websockets.frames import Frame, Opcode
 
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.control import CheckpointMade, encode
-from crdt_board.engine import Engine, PublishedEntry
+from crdt_board.engine import Engine
 from crdt_board.errors import BoardError
 from crdt_board.host import BoardHost
 from crdt_board.presence import PresenceState, PresenceTable
+from crdt_board.publishing import PublishedEntry
 from crdt_board.session import Broadcast, Frames, PeerKind
 
 
@@ -169,12 +170,12 @@ class Rooms:
                         del self._rooms[board_id]
 
     async def _room(self, engine: Engine) -> Room:
-        newest: list[Checkpoint] = []
-        while not self._is_open(engine) and (newest[0].version if newest else 0) != engine.version:
-            newest = await engine.checkpoints(limit=1)
-        if not self._is_open(engine):
-            room = self._rooms[engine.board_id] = Room(engine, newest[0] if newest else None)
-            engine.add_listener(room)
+        while not self._is_open(engine):
+            version = engine.version
+            newest = await engine.checkpoints(before=version + 1, limit=1)
+            if engine.version == version and not self._is_open(engine):
+                self._rooms[engine.board_id] = Room(engine, newest[0] if newest else None)
+                engine.add_listener(self._rooms[engine.board_id])
         return self._rooms[engine.board_id]
 
     def _is_open(self, engine: Engine) -> bool:

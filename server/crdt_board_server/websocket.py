@@ -32,6 +32,9 @@ from crdt_board_server.rooms import Rooms
 _PATH_PREFIX = "/ws/"
 _OPEN_SECONDS = 10.0
 _PING_SECONDS = 20.0
+_PONG_SECONDS = 60.0
+"""A peer that only stopped reading for a while is not cut off; one whose machine is gone is, in the end."""
+
 _CLOSE_SECONDS = 5.0
 _FRAMES_QUEUED = 256
 """Frames of one peer that may wait to be handled; a larger queue lets one append gather more of them."""
@@ -63,7 +66,10 @@ class Peers:
         while True:
             await asyncio.sleep(self.limits.keepalive_seconds)
             for peer in list(self._peers):
-                peer.keep_alive()
+                try:
+                    peer.keep_alive()
+                except Exception:  # the boundary between one connection and the others
+                    logger.exception("a connection could not be kept alive")
 
 
 class _Acceptor:
@@ -134,7 +140,7 @@ class BoardConnection(InlineFrames, ServerConnection):
             protocol,
             _Acceptor(self.peers),  # type: ignore[arg-type]  # the part of websockets' Server that it uses
             ping_interval=_PING_SECONDS,
-            ping_timeout=_PING_SECONDS,
+            ping_timeout=_PONG_SECONDS,
             close_timeout=_CLOSE_SECONDS,
             max_queue=_FRAMES_QUEUED,
             write_limit=limits.send_buffer_bytes_max,

@@ -1,0 +1,113 @@
+"""What waits for the writer of a board, in the order in which it came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from crdt_board.document import Document, DocumentBroken
+from crdt_board.errors import BoardError, MalformedUpdate
+from crdt_board.limits import Limits
+from crdt_board.planning import Batch, CommitItem, Submission
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True, eq=False)
+class ReadItem:
+    """A look at the document between two batches. ``run`` answers, and tells whether the document is still sound."""
+
+    run: Callable[[Document], bool]
+    refuse: Callable[[BoardError], None]
+
+
+def read_item(look: Callable[[Document], Answer]) -> tuple[ReadItem, asyncio.Future[Answer]]:
+    """An item that runs ``look``, and the future of its result."""
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def run(document: Document) -> bool:
+        if answer.done():
+            return True
+        try:
+            answer.set_result(look(document))
+        except DocumentBroken as panic:
+            answer.set_exception(MalformedUpdate(f"the CRDT engine panicked: {panic}"))
+            return False
+        except Exception as error:  # noqa: BLE001 - the caller's own function: its error is the caller's answer
+            answer.set_exception(error)
+        return True
+
+    def refuse(error: BoardError) -> None:
+        if not answer.done():
+            answer.set_exception(error)
+
+    return ReadItem(run, refuse), answer
+
+
+class Inbox:
+    """A queue that knows how many bytes it holds, and hands them out in batches."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._items: deque[Submission | CommitItem | ReadItem] = deque()
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
+
+    async def wait_for_room(self) -> None:
+        await self._room.wait()
+
+    def put(self, item: Submission | CommitItem | ReadItem) -> None:
+        self._items.append(item)
+        if isinstance(item, Submission):
+            self._count(item.size)
+
+    def take_read(self) -> ReadItem | None:
+        """The read at the head of the queue, if one is."""
+        if self._items and isinstance(self._items[0], ReadItem):
+            item = self._items.popleft()
+            assert isinstance(item, ReadItem)
+            return item
+        return None
+
+    def take_batch(self) -> Batch:
+        """Submissions up to a limit, and the commit behind them; a read ends a batch before it."""
+        batch = Batch()
+        updates = size = 0
+        limits = self._limits
+        while self._items and updates < limits.batch_updates_max and size < limits.batch_bytes_max:
+            item = self._items[0]
+            if isinstance(item, ReadItem):
+                break
+            self._items.popleft()
+            if isinstance(item, CommitItem):
+                batch.commit = item
+                break
+            batch.submissions.append(item)
+            updates += len(item.updates)
+            size += item.size
+        self._count(-size)
+        return batch
+
+    def refuse_all(self, error: BoardError) -> None:
+        items, self._items = list(self._items), deque()
+        self._count(-self._bytes)
+        for item in items:
+            item.refuse(error)
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._limits.inbox_bytes_max:
+            self._room.clear()
+        else:
+            self._room.set()

@@ -1,0 +1,25 @@
+"""Rooms over the boards of one process."""
+
+from __future__ import annotations
+
+import asyncio
+
+from crdt_board.checkpoints import CommitRequest
+from crdt_board.host import BoardHost
+from crdt_board.store.memory import MemoryStore
+from crdt_board_server.rooms import Rooms
+from support.waiting import DEADLINE_SECONDS
+
+
+async def test_a_room_opens_while_another_process_has_committed() -> None:
+    """A room is entered at once although the store holds a newer version than its engine has heard of."""
+    store = MemoryStore()
+    async with (
+        BoardHost(store.peer()) as elsewhere,
+        BoardHost(store) as host,
+        elsewhere.board("b") as other,
+        host.board("b"),
+    ):
+        await other.commit(CommitRequest(step="s", agent="a", fingerprint="f"))
+        async with asyncio.timeout(DEADLINE_SECONDS), Rooms(host).enter("b") as room:
+            assert room.engine.board_id == "b"
