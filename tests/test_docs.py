@@ -44,6 +44,21 @@ def test_every_python_example_runs(code: str, tmp_path: Path, request: pytest.Fi
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.parametrize("example", sorted((PROJECT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_every_example_runs_and_resumes(example: Path, tmp_path: Path) -> None:
+    """Each program in examples/ ends well, and again when it finds what it did before."""
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", str(example)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=EXAMPLE_SECONDS,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+
+
 def test_the_table_of_errors_is_complete_and_true() -> None:
     """docs/protocol.md lists every error code with its HTTP status and close code, and nothing else."""
     page = (PROJECT / "docs" / "protocol.md").read_text()
