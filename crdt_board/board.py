@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import asyncio
+import contextlib
+import inspect
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar, cast
 
@@ -10,21 +14,35 @@ from pydantic import JsonValue
 
 from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
 from crdt_board.changes import Changes
-from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.checkpoints import Checkpoint, CommitRequest, parse_pointer
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
-from crdt_board.errors import BadRequest, BoardClosed, BoardError, ConnectionFailed, VersionConflict
+from crdt_board.document import field_of
+from crdt_board.errors import (
+    BadRequest,
+    BoardClosed,
+    BoardError,
+    ConnectionFailed,
+    ModelError,
+    NotFound,
+    VersionConflict,
+)
 from crdt_board.limits import DEFAULT_LIMITS, check_name
 from crdt_board.live import LiveState, snapshot, snapshot_from_wire
 from crdt_board.patching import build_patch
+from crdt_board.replica import Change
 from crdt_board.schema import BoardModel
 from crdt_board.wire_values import invalid_value
 
 M = TypeVar("M", bound=BoardModel)
+_Answer = TypeVar("_Answer")
 _Patch = Mapping[str, Any] | BoardModel
 
 _CHECKPOINTS_MAX = 1000
 _NUMBER_MAX = 2**53 - 1
 _CLOSE_SECONDS = 10.0
+_CLOSE_SECONDS_AFTER_AN_ERROR = 1.0
+_QUERY_SECONDS = 30.0
+_RETRY_SECONDS_MAX = 0.25
 
 
 class Board(Generic[M]):
@@ -121,6 +139,7 @@ class Board(Generic[M]):
         trace: str | None = None,
         handoff: JsonValue = None,
         tags: Sequence[str] = (),
+        timeout: float | None = None,
     ) -> Checkpoint:
         """Record a checkpoint: everything this agent wrote before, everything merged so far, and ``patch`` on top.
 
@@ -129,8 +148,9 @@ class Board(Generic[M]):
         ``board.snapshot().model_copy(update=...)`` writes only what the copy changed.
 
         Without ``expected_version`` a commit merges and never fails because of others' work. With it, the commit is
-        refused when another commit came in between; with ``reads`` only when another agent changed one of those
-        fields since then (or, without ``expected_version``, since this replica last heard). A repeat with the same
+        refused when another commit came in between; with ``reads`` only when one of those fields was changed since
+        then (or, without ``expected_version``, since this replica last heard) by anything but edits of this replica. A
+        repeat with the same
         ``idempotency_key`` and the same step, patch and metadata returns the first result and does nothing.
 
         Durable on return. Cancelling does not take back a commit that is under way.
@@ -140,6 +160,8 @@ class Board(Generic[M]):
             IdempotencyMismatch: the key was used for another request.
             InvalidValue: the patch does not fit the model, or an argument is not what it should be; the path is named.
             LimitExceeded: a name or the metadata is too long.
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever); whether the commit was made is
+                unknown, and a repeat with the same ``idempotency_key`` tells.
         """
         replica = self._session.replica
         base_seq = replica.seq if reads is not None and expected_version is None else None
@@ -158,11 +180,12 @@ class Board(Generic[M]):
                 tags=tags,
             ),
             patch,
+            timeout,
         )
 
     async def attempt(
         self,
-        work: Callable[[M], Awaitable[_Patch | None]],
+        work: Callable[[M], Awaitable[_Patch | None] | _Patch | None],
         *,
         step: str,
         reads: Sequence[str] | None = None,
@@ -171,8 +194,9 @@ class Board(Generic[M]):
     ) -> Checkpoint:
         """Read, run, commit; when others were first, read again and run again, at most ``attempts`` times.
 
-        ``work`` gets a snapshot and returns a patch for `commit`. It runs once per attempt, so what it pays for is paid
-        again after a conflict; name the fields it depends on in ``reads`` to conflict on those only.
+        ``work``, a function or coroutine function, gets a snapshot and returns a patch for `commit`. It runs once per
+        attempt, so what it pays for is paid again after a conflict; name the fields it depends on in ``reads`` to
+        conflict on those only. Edits that ``work`` makes through this handle are no conflict; other handles' are.
 
         Raises:
             VersionConflict: others were first every time; the last conflict is raised.
@@ -183,7 +207,9 @@ class Board(Generic[M]):
         fields = None if reads is None else self._checked_fields(reads)
         replica = self._session.replica
         conflict: VersionConflict | None = None
-        for _ in range(attempts):
+        for number in range(attempts):
+            if conflict is not None:
+                await asyncio.sleep(random.uniform(0, min(_RETRY_SECONDS_MAX, 0.005 * 2**number)))
             version, seq, before = replica.version, replica.seq, self.snapshot()
             request = commit_request(
                 step=step,
@@ -194,32 +220,46 @@ class Board(Generic[M]):
                 idempotency_key=idempotency_key,
             )
             try:
-                return await self._commit(request, await work(before))
+                with self._refusing_neighbours(fields or ()):
+                    patch = work(before)
+                    patch = await patch if inspect.isawaitable(patch) else patch
+                return await self._commit(request, patch)
             except VersionConflict as error:
                 conflict = error
-                reached = int(error.data.get("seq") or 0)
-                await self._session.waiters.until(lambda reached=reached: replica.seq >= reached, None)  # type: ignore[misc]
+                await self._catch_up_with(error)
         assert conflict is not None
         raise conflict
 
-    async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
-        """Up to ``limit`` (1 to 1000) checkpoints with ``version < before`` (all when None), newest first."""
+    async def checkpoints(
+        self, *, before: int | None = None, limit: int = 100, timeout: float | None = _QUERY_SECONDS
+    ) -> list[Checkpoint]:
+        """Up to ``limit`` (1 to 1000) checkpoints with ``version < before`` (all when None), newest first.
+
+        Raises:
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever).
+        """
         self._session.check()
         check_number(limit, "limit", 1, _CHECKPOINTS_MAX)
         if before is not None:
             check_number(before, "before", 0, _NUMBER_MAX)
-        return await self._session.link.checkpoints(before=before, limit=limit)
+        return await self._answered(self._session.link.checkpoints(before=before, limit=limit), timeout)
 
-    async def at(self, version: int) -> M:
-        """The board as it was at a version, verified against the checksum of its checkpoint.
+    async def at(self, version: int | str | Checkpoint, *, timeout: float | None = _QUERY_SECONDS) -> M:
+        """The board as it was at a version, a checkpoint or a pointer to one, verified against its checksum.
 
         Raises:
-            NotFound: there is no such version.
+            NotFound: there is no such version, or it is not the one that the pointer or checkpoint means.
+            BadRequest: the text is no pointer, or one to another board.
             BoardCorrupt: stored history does not verify.
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever).
         """
         self._session.check()
-        check_number(version, "version", 0, _NUMBER_MAX)
-        _, state = await self._session.link.state_at(version)
+        number, wanted = self._wanted_version(version)
+        checkpoint, state = await self._answered(self._session.link.state_at(number), timeout)
+        if not checkpoint.hash.startswith(wanted):
+            raise NotFound(
+                f"version {number} of board {self.id} has the hash {checkpoint.hash[:16]}, not {wanted[:16]}"
+            )
         return snapshot_from_wire(state, self._model)
 
     async def wait_for(self, condition: Callable[[M], bool], timeout: float | None = None) -> M:
@@ -229,8 +269,20 @@ class Board(Generic[M]):
 
         Raises:
             TimeoutError: it did not become true within ``timeout`` seconds (None waits for ever).
+            TypeError: ``condition`` is a coroutine function.
         """
-        await self._session.waiters.until(lambda: bool(condition(self.state)), timeout)
+
+        def holds() -> bool:
+            result: object = condition(self.state)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise TypeError("the condition of wait_for is called after every change: give a plain function")
+            return bool(result)
+
+        try:
+            await self._session.waiters.until(holds, timeout)
+        except TimeoutError:
+            raise TimeoutError(f"board {self.id}: the condition did not hold within {timeout} s") from None
         return self.snapshot()
 
     def changes(self, path: str = "") -> Changes:
@@ -256,8 +308,8 @@ class Board(Generic[M]):
         """Who is on the board now, in alphabetical order of their names."""
         return sorted(self._session.link.agents(), key=lambda presence: presence.agent)
 
-    async def close(self) -> None:
-        """Wait until everything is durable, at most ten seconds, and stop. Idempotent; closes all handles.
+    async def close(self, *, timeout: float = _CLOSE_SECONDS) -> None:
+        """Wait until everything is durable, at most ``timeout`` seconds, and stop. Idempotent; closes all handles.
 
         Raises:
             Unavailable: some edits are not durable; how many is in the message. They are lost with this process.
@@ -265,7 +317,7 @@ class Board(Generic[M]):
         session = self._session
         try:
             if session.error is None:
-                await self.flush(timeout=_CLOSE_SECONDS)
+                await self.flush(timeout=timeout)
             elif not session.closed and session.replica.pending:
                 raise self._no_answer(f"{len(session.replica.pending)} edits are not durable")
         finally:
@@ -273,14 +325,64 @@ class Board(Generic[M]):
             await session.link.close()
             session.fail(BoardClosed(f"board {self.id} was closed"))
 
-    async def _commit(self, request: CommitRequest, patch: _Patch | None) -> Checkpoint:
+    @contextlib.contextmanager
+    def _refusing_neighbours(self, fields: Sequence[str]) -> Iterator[None]:
+        """Raise a conflict when another handle on this replica edits one of ``fields`` inside the block."""
+        touched: set[str] = set()
+
+        def watch(changes: Sequence[Change]) -> None:
+            touched.update(field_of(change.path) for change in changes if change.local and change.agent != self._agent)
+
+        watchers = self._session.replica.watchers
+        watchers.append(watch)
+        try:
+            yield
+        finally:
+            watchers.remove(watch)
+        changed = sorted(touched.intersection(fields))
+        if changed:
+            replica = self._session.replica
+            raise VersionConflict(
+                f"{', '.join(changed)} was edited through another handle on this replica since it was read",
+                current_version=replica.version,
+                author="",
+                changed=changed,
+                seq=replica.seq,
+            )
+
+    async def _answered(self, answer: Awaitable[_Answer], timeout: float | None) -> _Answer:
+        try:
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            raise self._no_answer(f"no answer within {timeout} s") from None
+
+    def _wanted_version(self, version: int | str | Checkpoint) -> tuple[int, str]:
+        if isinstance(version, Checkpoint):
+            version = version.pointer
+        if isinstance(version, str):
+            pointer = parse_pointer(version)
+            if pointer.board_id != self.id:
+                raise BadRequest(f"{version} points to another board than {self.id}")
+            return pointer.version, pointer.hash
+        check_number(version, "version", 0, _NUMBER_MAX)
+        return version, ""
+
+    async def _commit(self, request: CommitRequest, patch: _Patch | None, timeout: float | None = None) -> Checkpoint:
         self._session.check()
         if patch is not None and not isinstance(patch, Mapping | BoardModel):
             raise invalid_value("patch", f"maps field names to values, or is a model, but not a {type(patch).__name__}")
         operations, wire = build_patch(self._session.replica.document, self._model, patch or {})
         fingerprint = fingerprint_of(request, wire)
         request = request.model_copy(update={"patch": tuple(operations), "fingerprint": fingerprint})
-        return await self._session.link.commit(request)
+        return await self._answered(self._session.link.commit(request), timeout)
+
+    async def _catch_up_with(self, conflict: VersionConflict) -> None:
+        """Wait until this replica holds what it was refused for: the newest entry of then, and its checkpoint."""
+        replica = self._session.replica
+        await self._session.waiters.until(
+            lambda: replica.seq >= conflict.seq and replica.version >= conflict.current_version, None
+        )
 
     def _checked_fields(self, names: Sequence[str]) -> tuple[str, ...]:
         if isinstance(names, str) or not isinstance(names, Iterable):
@@ -296,3 +398,29 @@ class Board(Generic[M]):
         if failure is None:
             return ConnectionFailed(f"{what}; the writer of board {self.id} has not answered yet")
         return type(failure)(f"{what}: {failure}", **failure.data)
+
+
+@contextlib.asynccontextmanager
+async def closing(board: Board[M]) -> AsyncIterator[Board[M]]:
+    """The block of `open_board` and ``connect``: close the board at the end, without hiding an error of the block.
+
+    After an error the wait for durability is short, and none when the block was cancelled; edits that are lost then are
+    told in a note on the error.
+    """
+    try:
+        yield board
+    except BaseException as error:
+        patient = isinstance(error, Exception) and not isinstance(error, asyncio.CancelledError)
+        try:
+            await board.close(timeout=_CLOSE_SECONDS_AFTER_AN_ERROR if patient else 0)
+        except BoardError as lost:
+            error.add_note(f"{lost} (lost when the block ended)")
+        raise
+    await board.close()
+
+
+def check_model(model: object) -> None:
+    """Raise ModelError unless ``model`` is a class made from `BoardModel`."""
+    if not (isinstance(model, type) and issubclass(model, BoardModel)):
+        what = model.__name__ if isinstance(model, type) else f"an instance of {type(model).__name__}"
+        raise ModelError(f"the model must be a class made from BoardModel, as in class Plan(BoardModel); got {what}")

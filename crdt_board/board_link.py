@@ -34,7 +34,6 @@ class Link(Protocol):
     """
 
     board_id: str
-    epoch: str
 
     @property
     def failure(self) -> BoardError | None:
@@ -60,6 +59,17 @@ class Link(Protocol):
     async def close(self) -> None:
         """Stop. What was not acknowledged is not sent any more. Idempotent."""
         ...
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel ``task`` and wait until it has ended; raises the error that it ended with, if it did.
+
+    Awaiting the task itself would not tell its cancellation from one of the caller, which must not be lost.
+    """
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
 
 
 class Waiters:
@@ -135,7 +145,7 @@ class AgentEditor:
     def document(self) -> Document:
         return self.replica.document
 
-    def edit(self) -> AbstractContextManager[None]:
+    def edit(self, content: JsonValue = None) -> AbstractContextManager[None]:
         if self.session.error is not None:
             raise self.session.error
-        return self.replica.edit(self.agent)
+        return self.replica.edit(self.agent, content)

@@ -168,6 +168,8 @@ class CommitRequest(_Frozen):
     step: str
     agent: str
     fingerprint: str
+    origin: str = ""
+    """The replica that asks: what it wrote itself is no conflict with what it read."""
     patch: tuple[PatchOp, ...] = ()
     expected_version: int | None = None
     reads: tuple[str, ...] | None = None

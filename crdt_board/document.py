@@ -34,6 +34,9 @@ class _DeepEvent(Protocol):
     @property
     def keys(self) -> dict[str, Any]: ...
 
+    @property
+    def delta(self) -> list[dict[str, Any]]: ...
+
 
 class DocumentBroken(Exception):
     """yrs panicked while it held the document: its content is no longer to be trusted and must be rebuilt."""
@@ -70,6 +73,8 @@ class Document:
         self._text_indexes: dict[str, TextIndex] = {}
         self._pending: TextSplice | None = None
         self._local = False
+        self._deepest = (0, "")
+        self._unreadable: str | None = None
         self._observe(STATE_ROOT, pycrdt.Map, Document._on_state)
         if layout is not None:
             self.declare(layout)
@@ -231,6 +236,15 @@ class Document:
         self._touched.clear()
         return touched
 
+    def take_misfit(self, depth_max: int) -> str | None:
+        """The field that others gave what cannot be read, since the last call: text in a list, or too deep a nest.
+
+        After such a find the document must be rebuilt without it, and nothing may be read before.
+        """
+        deepest, self._deepest = self._deepest, (0, "")
+        unreadable, self._unreadable = self._unreadable, None
+        return unreadable or (deepest[1] if deepest[0] > depth_max else None)
+
     def wire_state(self) -> dict[str, JsonValue]:
         """Every field that holds something, in wire form; sets are lists in the order of their canonical JSON."""
         scalars = json.loads(str(self.state_map))
@@ -308,17 +322,30 @@ class Document:
             document = reference()
             if document is not None:
                 on_change(document, events)
+                if not document._local:
+                    document._note_misfits(name, events)
 
         # pycrdt's own wrapper works out every attribute of an event, the delta of a text too, which takes longer than
         # applying the update; on the inner type they are worked out when they are asked for.
         self._subscriptions.append(root.integrated.observe_deep(cast(Any, call)))
         self._roots[name] = root
 
+    def _note_misfits(self, root: str, events: Sequence[_DeepEvent]) -> None:
+        for event in events:
+            depth = len(event.path)
+            if depth > self._deepest[0]:
+                self._deepest = (depth, root)
+            # [measured] text beyond ASCII in a list shows as an insertion of nothing, and reading the list never ends.
+            parts = event.delta if depth == 0 and self.kinds.get(root) == "list" else []
+            if any(part.get("insert") == [] for part in parts):
+                self._unreadable = root
+
     def _on_state(self, events: Sequence[_DeepEvent]) -> None:
         for event in events:
             for key in _changed_keys(event):
-                self._touched.add(escape_path(str(key)))
-                self._hashes.pop(str(key), None)
+                if key in self.kinds:  # what the model does not know is kept, but is no field that changed
+                    self._touched.add(escape_path(str(key)))
+                    self._hashes.pop(str(key), None)
 
     def _on_keys(self, field: str, events: Sequence[_DeepEvent]) -> None:
         self._hashes.pop(field, None)

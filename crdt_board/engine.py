@@ -18,6 +18,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from crdt_board import snapshots
+from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import Checkpoint, CommitRequest, decode_checkpoint
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.document import Document
@@ -26,11 +27,13 @@ from crdt_board.errors import (
     BoardCorrupt,
     BoardError,
     IdempotencyMismatch,
+    InvalidValue,
     LimitExceeded,
     MalformedUpdate,
     NotFound,
     StoreUnavailable,
 )
+from crdt_board.fold import NOWHERE
 from crdt_board.group_commit import GroupCommit
 from crdt_board.inbox import Inbox, ReadItem, read_item
 from crdt_board.journal import Entry, unpack_updates, verify_chain
@@ -51,7 +54,7 @@ from crdt_board.planning import (
 from crdt_board.publishing import Listener, Listeners, PublishedEntry
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, Store
-from crdt_board.updates import check_update
+from crdt_board.updates import check_update, decode_state_vector
 
 _Answer = TypeVar("_Answer")
 
@@ -101,6 +104,7 @@ class Engine:
         self._closing = False
         self._give_up_at = math.inf
         self._hurry = asyncio.Event()
+        self._looking_back = asyncio.Lock()  # one at a time: it takes memory and the loop's time
         self._batch = Batch()
         self._in_flight: dict[str, Plan] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
@@ -164,6 +168,11 @@ class Engine:
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Who is published to now, in the order in which they were added."""
+        return self._listeners.all()
+
     def submit(self, submission: Submission) -> None:
         """Queue updates. Each is checked for size and nesting at once; the rest happens in the writer.
 
@@ -173,7 +182,9 @@ class Engine:
         """
         self._check_open()
         for update in submission.updates:
-            check_update(update, self.limits)
+            ends = check_update(update, self.limits)
+            if self._loaded.document.client_id in ends:
+                self._check_own_id(ends[self._loaded.document.client_id])
         self._put(submission)
 
     @property
@@ -240,7 +251,8 @@ class Engine:
         if checkpoint is None:
             raise NotFound(f"board {self.board_id} has no version {version}; the newest is {self.version}")
         layout = await self._schemas.layout_of(checkpoint.schema_version)
-        loaded = await load_board(self._store, await self._head(), layout, until=checkpoint.seq)
+        async with self._looking_back:
+            loaded = await load_board(self._store, await self._head(), layout, until=checkpoint.seq)
         if loaded.document.checksum() != checkpoint.checksum:
             raise BoardCorrupt(
                 f"board {self.board_id}: the state at version {version} does not have the checksum that was recorded",
@@ -289,7 +301,9 @@ class Engine:
             await self._close_with_snapshot()
         except BoardError as error:
             self._stop(error)
-        except Exception:  # the boundary of this task: the board stops, its neighbours go on
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # the boundary of this task, for panics of yrs too: its neighbours go on
             logger.exception("board %s stops after an unforeseen failure", self.board_id)
             self._stop(BoardClosed(f"board {self.board_id} stopped after an internal failure; open it again"))
 
@@ -462,8 +476,8 @@ class Engine:
         """Advance the fold by durable entries whose updates are in the document, show them, then answer commits."""
         published: list[PublishedEntry] = []
         for entry in entries:
-            self._loaded.advance(entry)
             plan = self._in_flight.get(entry.hash)
+            self._loaded.advance(entry, plan.origin if plan else NOWHERE)
             published.append(
                 PublishedEntry(
                     entry,
@@ -530,6 +544,12 @@ class Engine:
         ):
             await snapshots.save(self._store, self.board_id, snapshots.capture(loaded), keep=self.limits.snapshots_kept)
 
+    def _check_own_id(self, end: int) -> None:
+        """Peers send on what the engine wrote, but nothing that it has not written yet."""
+        written = decode_state_vector(self._loaded.document.state_vector())
+        if end > written.get(self._loaded.document.client_id, 0):
+            raise MalformedUpdate("an update under the client id of the board itself")
+
     def _put(self, item: Submission | CommitItem | ReadItem) -> None:
         self._inbox.put(item)
         self._wake.set()
@@ -569,7 +589,11 @@ def _check_request(request: CommitRequest, limits: Limits) -> None:
     check_name(request.agent, "agent", limits.agent_chars_max)
     if request.idempotency_key is not None:
         check_name(request.idempotency_key, "idempotency_key", limits.idempotency_key_chars_max)
-    size = len(request.model_dump_json(include={"output", "handoff", "trace", "tags"}))
+    try:
+        size = len(canonical_json(request.model_dump(mode="json", include={"output", "handoff", "trace", "tags"})))
+    except ValueError as error:
+        reason = f"output, handoff, trace and tags must be JSON that every reader reads alike: {error}"
+        raise InvalidValue(reason, path="output", reason=reason) from None
     if size > limits.checkpoint_metadata_bytes_max:
         raise LimitExceeded(
             f"output, handoff, trace and tags of a commit take {size} bytes, "

@@ -14,20 +14,23 @@ from crdt_board.checkpoints import decode_checkpoint
 from crdt_board.document import field_of
 from crdt_board.journal import GENESIS_HASH, Entry
 
+NOWHERE = ""
+"""The origin of what no replica of this process made."""
+
 
 @dataclass(slots=True)
 class ChangeMark:
-    """The last change of a field, and the last one by anybody else than its author."""
+    """The last change of a field, and the last one from anywhere else than its origin."""
 
     seq: int
-    author: str
+    origin: str
     others_seq: int
 
-    def moved(self, seq: int, author: str) -> ChangeMark:
-        return ChangeMark(seq, author, self.others_seq if author == self.author else self.seq)
+    def moved(self, seq: int, origin: str) -> ChangeMark:
+        return ChangeMark(seq, origin, self.others_seq if origin == self.origin else self.seq)
 
-    def seq_without(self, author: str | None) -> int:
-        return self.others_seq if author == self.author else self.seq
+    def seq_without(self, origin: str) -> int:
+        return self.others_seq if origin and origin == self.origin else self.seq
 
 
 @dataclass(slots=True)
@@ -43,20 +46,24 @@ class Fold:
     checkpoint_hash: str = NO_CHECKPOINT
     marks: dict[str, ChangeMark] = field(default_factory=dict)
 
-    def advance(self, entry: Entry) -> None:
-        """Take in the next entry; the caller has verified its place in the chain."""
+    def advance(self, entry: Entry, origin: str = NOWHERE) -> None:
+        """Take in the next entry; the caller has verified its place in the chain.
+
+        ``origin`` names the replica that made it. It is not stored: what was read from the journal, and what a commit
+        wrote, came from nowhere, and so counts as somebody else's for everybody.
+        """
         assert entry.seq == self.seq + 1, (entry.seq, self.seq)
         self.seq, self.hash = entry.seq, entry.hash
         for name in {field_of(path) for path in entry.paths}:
             mark = self.marks.get(name)
-            self.marks[name] = mark.moved(entry.seq, entry.author) if mark else ChangeMark(entry.seq, entry.author, 0)
+            self.marks[name] = mark.moved(entry.seq, origin) if mark else ChangeMark(entry.seq, origin, 0)
         if entry.kind == "commit":
             checkpoint = decode_checkpoint(entry.checkpoint)
             self.version, self.version_seq = checkpoint.version, entry.seq
             self.version_author, self.checkpoint_hash = checkpoint.agent, checkpoint.hash
 
-    def changed_since(self, seq: int, *, apart_from: str | None = None) -> list[str]:
-        """The fields that were changed after ``seq`` by anybody but ``apart_from``, in alphabetical order."""
+    def changed_since(self, seq: int, *, apart_from: str = NOWHERE) -> list[str]:
+        """The fields that were changed after ``seq`` from anywhere but ``apart_from``, in alphabetical order."""
         return sorted(name for name, mark in self.marks.items() if mark.seq_without(apart_from) > seq)
 
     def to_meta(self) -> str:
@@ -66,7 +73,7 @@ class Fold:
                 "epoch": self.epoch,
                 "version_seq": self.version_seq,
                 "version_author": self.version_author,
-                "marks": {name: [mark.seq, mark.author, mark.others_seq] for name, mark in self.marks.items()},
+                "marks": {name: [mark.seq, mark.origin, mark.others_seq] for name, mark in self.marks.items()},
             },
             separators=(",", ":"),
         )

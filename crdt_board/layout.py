@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crdt_board.canonical import canonical_json
 from crdt_board.errors import SchemaMismatch
@@ -22,6 +22,9 @@ STATE_ROOT = "state"
 BOARD_ROOT = "$board"
 """The root map that only the writer of the board may change."""
 
+_NAME_CHARS_MAX = 200
+_FIELDS_MAX = 1_000
+
 FieldKind = Literal["scalar", "text", "list", "set", "dict", "counter"]
 """``scalar`` lives in the root map ``state``; every other kind has a root named as the field."""
 
@@ -31,19 +34,28 @@ class FieldLayout(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    name: Annotated[str, Field(max_length=_NAME_CHARS_MAX, pattern=r"^[^\W_]\w*$")]
     kind: FieldKind
     required: bool = False
     json_schema: dict[str, Any] = {}
 
 
 class Layout(BaseModel):
-    """All fields of a model, in the order in which it declares them."""
+    """All fields of a model, in the order in which it declares them. It may come from a peer, so it is checked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    title: str
-    fields: tuple[FieldLayout, ...]
+    title: Annotated[str, Field(max_length=_NAME_CHARS_MAX)]
+    fields: Annotated[tuple[FieldLayout, ...], Field(max_length=_FIELDS_MAX)]
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Layout:
+        names = [field.name for field in self.fields]
+        if len(set(names)) < len(names):
+            raise ValueError("a field is listed twice")
+        if any(field.name == STATE_ROOT and field.kind != "scalar" for field in self.fields):
+            raise ValueError(f"{STATE_ROOT!r} is the root of the scalars and can be no container")
+        return self
 
     @cached_property
     def kinds(self) -> dict[str, FieldKind]:

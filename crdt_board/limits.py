@@ -36,7 +36,7 @@ class Limits:
     """How much the writer of a board applies and appends in one go."""
     entry_paths_max: int = 32
     """Touched paths kept per entry; more are folded into their field names."""
-    gapped_bytes_max: int = 1024 * 1024
+    gapped_bytes_max: int = 64 * 1024
     """Updates of one board that wait for others which they build on."""
     snapshot_every_entries: int = 2_000
     snapshot_every_bytes: int = 512 * 1024

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from crdt_board.document import Document, DocumentBroken
 from crdt_board.errors import BoardCorrupt, MalformedUpdate
-from crdt_board.fold import Fold
+from crdt_board.fold import NOWHERE, Fold
 from crdt_board.journal import Entry, pack_updates, unpack_updates, verify_chain
 from crdt_board.layout import Layout
 from crdt_board.store.contract import BoardHead, SnapshotRecord, Store
@@ -37,9 +37,9 @@ class LoadedBoard:
     waiting: tuple[bytes, ...] = ()
     """Updates in the document that wait for others which they build on."""
 
-    def advance(self, entry: Entry) -> None:
+    def advance(self, entry: Entry, origin: str = NOWHERE) -> None:
         """Count an entry that the document holds."""
-        self.fold.advance(entry)
+        self.fold.advance(entry, origin)
         self.entries_since_snapshot += 1
         self.bytes_since_snapshot += len(entry.payload)
 

@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import ClassVar, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TypeVar
 
 from pydantic import JsonValue
 
-from crdt_board.board import Board
-from crdt_board.board_link import AgentPresence, BoardSession
+from crdt_board.board import Board, check_model, closing
+from crdt_board.board_link import AgentPresence, BoardSession, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import Document
 from crdt_board.engine import Engine
-from crdt_board.errors import BoardError
+from crdt_board.errors import BadRequest, BoardError
 from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.planning import Receipt, Submission
@@ -48,36 +47,41 @@ async def open_board(
         StoreUnavailable: the file cannot be opened or is not a CRDT Board database; nothing was changed in it.
         BoardCorrupt: the board's history does not verify; nothing was written.
     """
+    check_model(model)
     check_board_id(board_id)
     check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
     async with contextlib.AsyncExitStack() as stack:
         host = where if isinstance(where, BoardHost) else await stack.enter_async_context(await _make_host(where))
         engine = await stack.enter_async_context(host.board(board_id))
         await engine.join(model.board_layout())
-        link = LocalLink(engine, Replica(model.board_layout()))
-        session = BoardSession(link.replica, link)
+        replica = Replica(model.board_layout(), update_bytes_max=engine.limits.update_bytes_max)
+        link = LocalLink(engine, replica)
+        session = BoardSession(replica, link)
         await link.start(session)
-        board = Board(session, model, agent)
-        stack.push_async_callback(board.close)
         link.announce(AgentPresence(agent=agent))
-        yield board
+        async with closing(Board(session, model, agent)) as board:
+            yield board
 
 
 async def _make_host(where: str | Path) -> BoardHost:
+    if not isinstance(where, str | Path):
+        raise BadRequest(f"a board is opened in a SQLite file, ':memory:' or a BoardHost, not {type(where).__name__}")
+    if str(where).startswith(("ws:", "wss:")):
+        raise BadRequest(f"{where} is the address of a server: use crdt_board_client.connect")
     return BoardHost(MemoryStore() if where == ":memory:" else await SqliteStore.open(where))
 
 
 class LocalLink:
-    """Ties a replica to an engine in the same process."""
+    """Ties a replica to an engine in the same process.
 
-    _links: ClassVar[WeakKeyDictionary[Engine, set[LocalLink]]] = WeakKeyDictionary()
-    """The links to each engine, which tell each other who is there."""
+    The links that listen to one engine tell each other who is there.
+    """
 
     def __init__(self, engine: Engine, replica: Replica) -> None:
         self.board_id = engine.board_id
-        self.epoch = engine.epoch
         self.replica = replica
         self._engine = engine
+        self._origin = str(replica.document.client_id)
         self._session: BoardSession | None = None
         self._sent = 0
         self._wake = asyncio.Event()
@@ -89,7 +93,7 @@ class LocalLink:
         return self._engine.failure
 
     async def start(self, session: BoardSession) -> None:
-        """Fill the replica with what the board holds, and keep it so."""
+        """Fill the replica with what the board holds, and keep it so; after an error or when cancelled, stop again."""
         self._session = session
 
         def take_over(document: Document) -> None:
@@ -97,8 +101,11 @@ class LocalLink:
             self.replica.reached(seq=self._engine.seq, version=self._engine.version)
             self._engine.add_listener(self)
 
-        await self._engine.read(take_over)
-        self._links.setdefault(self._engine, set()).add(self)
+        try:
+            await self._engine.read(take_over)
+        except BaseException:
+            self._engine.remove_listener(self)
+            raise
         self.replica.on_pending = self._wake.set
         self._task = asyncio.create_task(self._run(), name=f"replica-{self.board_id}")
 
@@ -120,7 +127,7 @@ class LocalLink:
             await self._engine.wait_for_room()
             self.hurry()
             self._check()
-        return await self._engine.commit(request)
+        return await self._engine.commit(request.model_copy(update={"origin": self._origin}))
 
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
         return await self._engine.checkpoints(before=before, limit=limit)
@@ -133,16 +140,13 @@ class LocalLink:
         self._tell_presence()
 
     def agents(self) -> list[AgentPresence]:
-        return [presence for link in self._links.get(self._engine, ()) for presence in link._present.values()]
+        return [presence for link in self._all_links() for presence in link._present.values()]
 
     async def close(self) -> None:
         self._engine.remove_listener(self)
-        self._links.get(self._engine, set()).discard(self)
         self._tell_presence()
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end_task(self._task)
 
     def hurry(self) -> None:
         """Submit what is pending, as far as the engine has room."""
@@ -165,6 +169,7 @@ class LocalLink:
                 updates=[item.update for item in group],
                 author=group[0].agent,
                 source=self,
+                origin=self._origin,
                 written=partial(self._written, last),
             )
         )
@@ -178,8 +183,11 @@ class LocalLink:
             self.hurry()
 
     def _tell_presence(self) -> None:
-        for link in list(self._links.get(self._engine, ())):
+        for link in self._all_links():
             link.replica.on_progress()
+
+    def _all_links(self) -> list[LocalLink]:
+        return [listener for listener in self._engine.listeners if isinstance(listener, LocalLink)]
 
     def _check(self) -> None:
         assert self._session is not None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
 from crdt_board.document import Document, DocumentBroken, field_of
 from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate, VersionConflict
-from crdt_board.fold import Fold, bounded_paths
+from crdt_board.fold import NOWHERE, Fold, bounded_paths
 from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard, still_waiting
@@ -44,6 +44,7 @@ class Submission:
     updates: Sequence[bytes]
     author: str
     source: object
+    origin: str = NOWHERE
     written: Callable[[Receipt], None]
     is_difference: bool = False
     gapped: bool = False
@@ -118,6 +119,7 @@ class Plan:
     source: object
     updates: list[bytes]
     paths: tuple[str, ...]
+    origin: str = NOWHERE
     commit: CommitItem | None = None
     checksum: str = ""
 
@@ -159,6 +161,9 @@ def plan_submissions(
         accepted: list[bytes] = []
         for submission in submissions:
             accepted.extend(_apply(loaded.document, submission, refused, one_by_one=one_by_one))
+        misfit = loaded.document.take_misfit(limits.nesting_depth_max)
+        if misfit is not None:
+            raise Poisoned(accepted, MalformedUpdate(f"{misfit} was given content that it cannot hold"))
         plans.extend(_plan_group(loaded, submissions, accepted, limits))
     return plans
 
@@ -198,13 +203,14 @@ def plan_commit(loaded: LoadedBoard, commit: CommitItem, before: Sequence[Plan],
 def conflict_of(fold: Fold, commit: CommitItem, before: Sequence[Plan]) -> VersionConflict | None:
     """Why a commit must be refused, or None. ``before`` are entries that will precede it.
 
-    With ``reads`` it is refused when somebody else changed one of these fields after ``base_seq``, committed or not;
-    without, when ``expected_version`` is not the newest version.
+    With ``reads`` it is refused when one of these fields was changed after ``base_seq``, committed or not, but for the
+    edits of the replica that asks; without, when ``expected_version`` is not the newest version.
     """
     request = commit.request
     if request.reads is not None:
-        changed = set(fold.changed_since(commit.base_seq, apart_from=request.agent))
-        changed.update(field_of(path) for plan in before if plan.author != request.agent for path in plan.paths)
+        changed = set(fold.changed_since(commit.base_seq, apart_from=request.origin))
+        strange = [plan for plan in before if not plan.origin or plan.origin != request.origin]
+        changed.update(field_of(path) for plan in strange for path in plan.paths)
         overlap = sorted(changed.intersection(request.reads))
         return _conflict(fold, f"{', '.join(overlap)} changed since it was read", overlap) if overlap else None
     if request.expected_version is None or request.expected_version == fold.version:
@@ -261,12 +267,12 @@ def _plan_group(
         for submission in submissions:
             submission.gapped = any(update in missing for update in submission.updates)
     paths = bounded_paths(loaded.document.take_touched(), limits.entry_paths_max)
-    author, source = submissions[0].author, submissions[0].source
+    author, source, origin = submissions[0].author, submissions[0].source, submissions[0].origin
     plans: list[Plan] = []
     if whole:
-        plans.append(Plan("update", author, source, whole, paths))
+        plans.append(Plan("update", author, source, whole, paths, origin))
     if gapped:
-        plans.append(Plan("gapped", author, source, gapped, () if whole else paths))
+        plans.append(Plan("gapped", author, source, gapped, () if whole else paths, origin))
     return plans
 
 

@@ -50,6 +50,9 @@ class Listeners:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
+    def all(self) -> tuple[Listener, ...]:
+        return tuple(self._listeners)
+
     def publish(self, entries: Sequence[PublishedEntry]) -> None:
         for listener in list(self._listeners):
             try:

@@ -12,12 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
 import pycrdt
+from pydantic import JsonValue
 
 from crdt_board.document import Document
+from crdt_board.errors import LimitExceeded
 from crdt_board.layout import Layout
-from crdt_board.updates import EMPTY_UPDATE
+from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.reader import Reader
+from crdt_board.updates import EMPTY_UPDATE, decode_state_vector, encode_state_vector
+
+_CHAR_BYTES_MAX = 8
+"""As an element of a set it is there twice: as the value, and in JSON, with escapes, as its key."""
+
+_OVERHEAD_BYTES = 64
+"""More than what an update holds beside the text of one value: ids, lengths, and the name of its field's root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +64,16 @@ class Replica:
         3. Remote updates are never applied inside a local transaction: they would be taken for local ones.
     """
 
-    def __init__(self, layout: Layout | None, *, client_id: int | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout | None,
+        *,
+        client_id: int | None = None,
+        update_bytes_max: int = DEFAULT_LIMITS.update_bytes_max,
+    ) -> None:
         self.document = Document(layout, client_id=client_id)
+        self.update_bytes_max = update_bytes_max
+        """What the writer of the board takes as one update."""
         self.pending: deque[PendingUpdate] = deque()
         self.acknowledged = 0
         """The number up to which every local update is durable."""
@@ -81,15 +100,26 @@ class Replica:
         """The number of the newest local update, 0 when there was none."""
         return self._numbered
 
-    def edit(self, agent: str) -> AbstractContextManager[None]:
-        """One local change by ``agent``; joins the transaction that is open, if one is."""
-        return self._joined if self._depth else _Edit(self, agent)
+    def edit(self, agent: str, content: JsonValue = None) -> AbstractContextManager[None]:
+        """One local change by ``agent``; joins the transaction that is open, if one is.
+
+        ``content`` is what it writes. Where that may be more than an update may have, the change is a `transaction`, so
+        that it can be taken back; what is not named here is not.
+        """
+        if self._depth:
+            return self._joined
+        if content is not None and _bytes_at_most(content) > self.update_bytes_max:
+            return self.transaction(agent)
+        return _Edit(self, agent)
 
     @contextmanager
     def transaction(self, agent: str) -> Iterator[None]:
         """Group local changes into one update; an exception inside takes all of them back and goes on.
 
         Inside another transaction it joins that one, which then is taken back as a whole.
+
+        Raises:
+            LimitExceeded: at its end, the update has more than ``update_bytes_max`` bytes; all of it was taken back.
         """
         if self._depth:
             yield
@@ -98,9 +128,11 @@ class Replica:
         try:
             with self._open():
                 yield
+            self._check_size()
         except BaseException:
             undo.undo()
             self.document.drop_text_indexes()
+            self._shrink()
             raise
         finally:
             self._finish(agent)
@@ -163,6 +195,28 @@ class Replica:
         for arrival in arrived:
             self._take_in(arrival)
 
+    def _check_size(self) -> None:
+        size = sum(map(len, self._captured))
+        if size > self.update_bytes_max:
+            raise LimitExceeded(
+                f"one edit of {size} bytes is larger than the {self.update_bytes_max} that the board's writer takes; "
+                "it was taken back: split it into several",
+                limit="update_bytes_max",
+                value=size,
+                maximum=self.update_bytes_max,
+            )
+
+    def _shrink(self) -> None:
+        """Leave the content out of a large update that was taken back: only its clocks are of use to others."""
+        if sum(map(len, self._captured)) <= self.update_bytes_max:
+            return
+        first = first_clock(pycrdt.merge_updates(*self._captured))
+        clocks = decode_state_vector(self.document.state_vector())
+        clocks[self.document.client_id] = first or 0
+        scratch: pycrdt.Doc[Any] = pycrdt.Doc()
+        scratch.apply_update(self.document.encode())  # what is deleted when it arrives is not kept
+        self._captured = [scratch.get_update(encode_state_vector(clocks))]
+
     def _take_in(self, arrival: _Arrival) -> None:
         self._receiving = True
         try:
@@ -217,6 +271,29 @@ class _Edit:
             self.opened.__exit__(kind, error, trace)
         finally:
             self.replica._finish(self.agent)
+
+
+def first_clock(update: bytes) -> int | None:
+    """Where what a local update, which is of one client, inserts begins; None when it only deletes."""
+    reader = Reader(update)
+    if reader.varuint() == 0:
+        return None
+    reader.varuint()
+    reader.varuint()
+    return reader.varuint()
+
+
+def _bytes_at_most(content: JsonValue) -> int:
+    """No fewer bytes than ``content`` takes in an update, and its keys and its place with it."""
+    match content:
+        case str():
+            return _OVERHEAD_BYTES + _CHAR_BYTES_MAX * len(content)
+        case list():
+            return _OVERHEAD_BYTES + sum(map(_bytes_at_most, content))
+        case dict():
+            return _OVERHEAD_BYTES + sum(_bytes_at_most(key) + _bytes_at_most(item) for key, item in content.items())
+        case _:
+            return _OVERHEAD_BYTES
 
 
 def _nothing() -> None:

@@ -31,6 +31,7 @@ from crdt_board import (
     InvalidBoardId,
     InvalidValue,
     LimitExceeded,
+    ModelError,
     NotFound,
     SchemaMismatch,
     Text,
@@ -580,6 +581,35 @@ async def test_attempt_with_reads_minds_these_fields_only(pair: list[Board[Migra
     assert ann.state.plan == ["10"]
 
 
+async def test_attempt_reads_again_when_it_holds_the_checkpoint(
+    board: Board[Migration], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work does not run again between the arrival of the other's entry and that of its checkpoint."""
+    link, replica, loop = board._session.link, board._session.replica, asyncio.get_running_loop()
+    versions: list[int] = []
+    made = await board.commit("before")
+
+    def arrive(turns: int) -> None:
+        if turns:
+            loop.call_soon(arrive, turns - 1)
+        else:
+            replica.reached(version=5)
+
+    async def commit(_request: Any) -> Checkpoint:
+        if len(versions) > 1:
+            return made
+        loop.call_soon(lambda: replica.reached(seq=50))
+        loop.call_soon(arrive, 10)
+        raise VersionConflict("others were first", current_version=5, author="bob", changed=[], seq=50)
+
+    async def work(_before: Migration) -> None:
+        versions.append(board.version)
+
+    monkeypatch.setattr(link, "commit", commit)
+    await board.attempt(work, step="x")
+    assert versions == [1, 5]
+
+
 async def test_attempt_raises_what_the_work_raises(board: Board[Migration]) -> None:
     """An error of the work, or a patch that does not fit, is the caller's, at the first run; nothing is committed."""
 
@@ -969,7 +999,7 @@ async def test_a_wrong_commit_is_one_error_and_changes_nothing(
         ("limit", lambda board: board.checkpoints(limit=1001)),
         ("before", lambda board: board.checkpoints(before=-1)),
         ("before", lambda board: board.checkpoints(before="1")),
-        ("version", lambda board: board.at("1")),
+        ("version", lambda board: board.at(1.5)),
         ("version", lambda board: board.at(-1)),
         ("version", lambda board: board.at(2**60)),
     ],
@@ -1143,3 +1173,94 @@ async def test_a_model_with_optional_additions_joins(place: Place) -> None:
     async with place.open(Migration) as old:
         assert (old.state.budget, old.state.status) == (2, "DONE")
         assert (await old.at(2)).status == "DONE"
+
+
+async def test_a_pointer_leads_to_its_version_and_to_no_other(board: Board[Migration]) -> None:
+    """A pointer or checkpoint is read as its version; another board's, or a hash that differs, is refused."""
+    made = await board.commit("first", patch={"status": "ANALYSED"})
+    await board.commit("second", patch={"status": "DONE"})
+    assert (await board.at(made.pointer)).status == "ANALYSED"
+    assert (await board.at(made)).status == "ANALYSED"
+    with pytest.raises(NotFound, match="hash"):
+        await board.at(f"board:{board.id}@1#{'0' * 16}")
+    for wrong in (made.pointer.replace(board.id, "another"), "1"):
+        with pytest.raises(BadRequest):
+            await board.at(wrong)
+
+
+class Score(BoardModel):
+    points: int = 0
+
+
+async def test_workers_that_share_a_name_lose_no_attempt(place: Place) -> None:
+    """V3: attempts of three replicas, and of two tasks on each, under one agent name: every one of them counts."""
+
+    async def increment(seen: Score) -> dict[str, int]:
+        return {"points": seen.points + 1}
+
+    async def work(board: Board[Score]) -> None:
+        for _ in range(5):
+            await board.attempt(increment, step="increment", reads=["points"], attempts=200)
+
+    async with (
+        place.open(Score, agent="worker") as one,
+        place.open(Score, agent="worker") as two,
+        place.open(Score, agent="worker") as three,
+    ):
+        await asyncio.gather(*(work(board) for board in (one, two, three) for _ in range(2)))
+        assert (await one.at(one.version)).points == 30
+
+
+async def test_an_edit_of_a_neighbour_on_the_same_replica_is_seen(place: Place) -> None:
+    """An attempt is run again when another handle on its replica edited what it had read."""
+    seen: list[int] = []
+    async with place.open(Score) as board:
+        neighbour = board.as_agent("neighbour")
+
+        async def work(before: Score) -> dict[str, int]:
+            seen.append(before.points)
+            if len(seen) == 1:
+                neighbour.state.points = 10
+            return {"points": before.points + 1}
+
+        await board.attempt(work, step="add", reads=["points"])
+        assert seen == [0, 10]
+        assert board.state.points == 11
+
+
+async def test_work_of_an_attempt_may_be_a_plain_function(board: Board[Migration]) -> None:
+    """``attempt`` takes functions and coroutine functions alike."""
+    made = await board.attempt(lambda seen: {"status": "DONE"}, step="finish")
+    assert (made.version, board.state.status) == (1, "DONE")
+
+
+async def test_a_condition_that_is_a_coroutine_is_refused(board: Board[Migration]) -> None:
+    """A coroutine would always count as true; it is refused with a sentence that says what to give."""
+
+    async def condition(state: Migration) -> bool:
+        return False
+
+    with pytest.raises(TypeError, match="plain function"):
+        await board.wait_for(condition)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", [int, dict, Migration(), object()])
+async def test_a_model_that_is_none_is_one_error(place: Place, model: Any) -> None:
+    """What is not a class made from BoardModel is refused in one sentence."""
+    with pytest.raises(ModelError, match="BoardModel"):
+        await place.open(model).__aenter__()
+
+
+async def test_an_error_in_the_block_is_what_comes_out(place: Place) -> None:
+    """Leaving a block by an error does not hide it behind edits that are not durable; a note tells of them."""
+
+    async def fail() -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS), place.open(Migration) as board:
+            place.store.break_down("append")
+            board.state.status = "DONE"
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError) as raised:
+        await fail()
+    place.store.repair()
+    assert any("not durable" in note for note in raised.value.__notes__)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
-import crdt_board_client.link
+import crdt_board_client.connection
 from crdt_board import (
     BadRequest,
     Board,
@@ -31,6 +31,7 @@ from crdt_board import (
     SchemaMismatch,
     StoreUnavailable,
     Unavailable,
+    VersionConflict,
 )
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.memory import MemoryStore
@@ -39,9 +40,22 @@ from crdt_board.testing.faults import FaultyStore
 from crdt_board.wire import SUBPROTOCOL
 from crdt_board_client import connect
 from crdt_board_client.backoff import Backoff
+from crdt_board_client.connection import Connection, Socket
+from crdt_board_client.presence import AgentTable
 from support.model import Report
 from support.places import has_version, level
-from support.relay import Cut, Message, Relay, Way, damaged, is_entry, is_message, is_push, relay_to
+from support.relay import (
+    Cut,
+    Message,
+    Relay,
+    Way,
+    damaged,
+    is_difference,
+    is_entry,
+    is_message,
+    is_push,
+    relay_to,
+)
 from support.serving import Served, serving
 from support.waiting import DEADLINE_SECONDS, eventually
 
@@ -51,7 +65,7 @@ BOARD = "job"
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connect and send again after milliseconds rather than seconds."""
-    monkeypatch.setattr(crdt_board_client.link, "_RESEND_SECONDS", 0.1)
+    monkeypatch.setattr(crdt_board_client.connection, "_RESEND_SECONDS", 0.1)
     monkeypatch.setattr("crdt_board_client.backoff._FIRST_SECONDS", 0.01)
     monkeypatch.setattr("crdt_board_client.backoff._MAX_SECONDS", 0.05)
 
@@ -249,6 +263,38 @@ async def test_a_board_that_was_made_anew_does_not_take_the_old_content(tmp_path
             await stack.aclose()
 
 
+async def test_a_commit_waits_behind_every_edit_that_was_made_before_it(
+    near: Board[Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit and a commit made while earlier edits wait for the socket: the edit is in the commit, round by round."""
+    rounds = 3
+    held: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+    sent = 0
+    send = Socket.send
+
+    async def send_later(socket: Socket, message: Any) -> None:
+        nonlocal sent
+        if is_push(message):
+            sent += 1
+            if sent <= rounds:
+                held.put_nowait(released := asyncio.Event())
+                await released.wait()
+        await send(socket, message)
+
+    monkeypatch.setattr(Socket, "send", send_later)
+    near.state.plan.append("first")
+    committing: list[asyncio.Task[Any]] = []
+    for number in range(rounds):
+        released = await asyncio.wait_for(held.get(), DEADLINE_SECONDS)
+        near.state.plan.append(f"behind {number}")
+        committing.append(asyncio.create_task(near.commit(f"step {number}")))
+        await asyncio.sleep(0)  # now the request is made
+        released.set()
+    for number, made in enumerate(await asyncio.gather(*committing)):
+        plan = (await near.at(made.version)).plan
+        assert plan[: number + 2] == ["first", *(f"behind {n}" for n in range(number + 1))]
+
+
 # Messages that are lost or damaged
 
 
@@ -294,6 +340,61 @@ async def test_a_lost_entry_is_noticed_by_the_next_one(relay: Relay, far: Board[
     near.state.title = "next"
     await far.wait_for(lambda state: state.title == "next" and state.plan == ["lost"], DEADLINE_SECONDS)
     assert far.snapshot() == near.snapshot()
+
+
+async def test_a_lost_entry_is_noticed_by_its_checkpoint(relay: Relay, far: Board[Report], near: Board[Report]) -> None:
+    """W3: a client has no version whose entry it misses; it asks for the difference, and ``expected_version`` holds."""
+    relay.judge = lost = Once("down", is_entry, lose)
+    await near.commit("one", patch={"title": "near"})
+    await has_version(far, 1)
+    assert lost.done == 1
+    assert far.state.title == "near"
+
+
+async def test_a_commit_does_not_wait_for_ever_when_its_entry_is_lost(
+    relay: Relay, far: Board[Report], near: Board[Report]
+) -> None:
+    """W3: a client that misses the entry of its own commit asks for the difference, and returns with the patch."""
+    relay.judge = lost = Once("down", is_entry, lose)
+    made = await asyncio.wait_for(far.commit("one", patch={"title": "far"}), DEADLINE_SECONDS)
+    assert lost.done == 1
+    assert (far.version, far.state.title) == (made.version, "far")
+
+
+async def test_a_lost_checkpoint_message_keeps_nobody_waiting(
+    relay: Relay, far: Board[Report], near: Board[Report]
+) -> None:
+    """W3: who commits, or is refused, hears of the checkpoint from the answer too."""
+    relay.judge = lost = Once("down", lambda message: is_message(message, "checkpoint"), lose)
+    await asyncio.wait_for(far.commit("one"), DEADLINE_SECONDS)
+    assert (lost.done, far.version) == (1, 1)
+    relay.judge = lost = Once("down", lambda message: is_message(message, "checkpoint"), lose)
+    seen: list[int] = []
+
+    async def work(_before: Report) -> None:
+        seen.append(far.version)
+        if len(seen) == 1:
+            await near.commit("two")
+
+    await asyncio.wait_for(far.attempt(work, step="three"), DEADLINE_SECONDS)
+    assert (lost.done, seen) == (1, [1, 2])
+
+
+async def test_a_lost_entry_hides_no_conflict(relay: Relay, far: Board[Report], near: Board[Report]) -> None:
+    """W3: while an entry is missing, later ones are content, but ``reads`` goes back to before the missing one."""
+    entries = Once("down", is_entry, lose)
+
+    def judge(way: Way, message: Message) -> Message | None:
+        return None if way == "down" and is_difference(message) else entries(way, message)
+
+    relay.judge = judge
+    near.state.title = "unseen"
+    await near.flush(DEADLINE_SECONDS)
+    near.state.plan.append("seen")
+    await far.wait_for(lambda state: state.plan == ["seen"], DEADLINE_SECONDS)
+    assert (entries.done, far.state.title) == (1, "")
+    with pytest.raises(VersionConflict, match="title"):
+        await asyncio.wait_for(far.commit("on", patch={"title": "far"}, reads=["title"]), DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("at", [1, 5, -9, -1])
@@ -489,7 +590,97 @@ async def test_an_edit_that_is_too_large_for_the_server_is_one_clear_error() -> 
             await opened.__aexit__(None, None, None)
 
 
+async def test_an_edit_that_is_too_large_is_refused_at_once() -> None:
+    """What the server would not take is refused and taken back where it is made; the board goes on."""
+    limits = replace(DEFAULT_LIMITS, update_bytes_max=1000)
+    async with serving(MemoryStore(), limits=limits) as served, joined(served.url, "ann") as board:
+        board.state.draft.append("kept")
+
+        def edit() -> None:
+            with board.transaction():
+                board.state.draft.apply("x" * 2000)
+
+        with pytest.raises(LimitExceeded, match="larger than the 1000") as refused:
+            edit()
+        assert (refused.value.limit, refused.value.maximum) == ("update_bytes_max", 1000)
+        board.state.title = "more"
+        await board.flush(DEADLINE_SECONDS)
+        async with joined(served.url, "bob") as other:
+            assert other.snapshot() == board.snapshot() == Report(draft="kept", title="more")
+
+
 # Leaving
+
+
+def connections() -> list[str]:
+    """The tasks of clients that run now."""
+    names = [task.get_name() for task in asyncio.all_tasks()]
+    return [name for name in names if name.startswith(("connection-", "sender-"))]
+
+
+async def test_connecting_that_is_cancelled_leaves_nothing_running() -> None:
+    """Cancelled while the server has not answered yet, connect ends its connection."""
+    reached, ended = asyncio.Event(), asyncio.Event()
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.set()
+        await ended.wait()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        connecting = asyncio.create_task(joined(url, "ann").__aenter__())
+        await asyncio.wait_for(reached.wait(), DEADLINE_SECONDS)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        assert connecting.cancelled()
+        assert connections() == []
+        ended.set()
+
+
+async def test_a_sender_that_fails_ends_the_board(
+    near: Board[Report], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unforeseen failure while sending is logged and told to who waits; nothing looks healthy afterwards."""
+
+    def fail(_table: AgentTable) -> None:
+        raise RuntimeError("unforeseen by the sender")
+
+    monkeypatch.setattr(AgentTable, "own_states", fail)
+    near.announce(step="x")
+    with pytest.raises(ConnectionFailed, match="the log says more"):
+        await near.wait_for(lambda state: state.title == "never", DEADLINE_SECONDS)
+    assert "unforeseen by the sender" in caplog.text
+    with pytest.raises(ConnectionFailed):
+        near.state.title = "x"
+
+
+async def test_closing_while_a_lost_connection_is_cleared_away(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing in the moment in which a connection is lost ends the link; it does not connect again."""
+    cleaning, released = asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end(_connection: Connection) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await released.wait()
+
+    monkeypatch.setattr(Connection, "_send_for_ever", slow_to_end)
+    async with joined(relay.url, "ann") as board:
+
+        def cut_all(_way: Way, _message: Message) -> Message:
+            raise Cut
+
+        made = relay.connections
+        relay.judge = cut_all
+        board._session.link._connection._ask_for_difference()  # type: ignore[attr-defined]
+        await asyncio.wait_for(cleaning.wait(), DEADLINE_SECONDS)
+        await asyncio.wait_for(board.close(), DEADLINE_SECONDS)
+        assert relay.connections == made
+        released.set()
+    assert connections() == []
 
 
 async def test_leaving_without_a_server_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

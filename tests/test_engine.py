@@ -55,6 +55,7 @@ class Peer:
 
     engine: Engine
     name: str = "peer"
+    origin: str = ""
     document: Document = field(default_factory=lambda: Document(LAYOUT))
     receipts: list[Receipt] = field(default_factory=list)
 
@@ -77,7 +78,12 @@ class Peer:
         self, updates: Sequence[bytes], told: asyncio.Future[Receipt], *, is_difference: bool = False
     ) -> Submission:
         return Submission(
-            updates=updates, author=self.name, source=self, written=told.set_result, is_difference=is_difference
+            updates=updates,
+            author=self.name,
+            source=self,
+            origin=self.origin or self.name,
+            written=told.set_result,
+            is_difference=is_difference,
         )
 
 
@@ -116,6 +122,7 @@ class Shared(MemoryStore):
 
 
 def request(step: str = "step", agent: str = "agent", patch: Sequence[PatchOp] = (), **rest: Any) -> CommitRequest:
+    rest.setdefault("origin", agent)
     return CommitRequest(step=step, agent=agent, fingerprint=f"{step}{patch}", patch=tuple(patch), **rest)
 
 
@@ -228,16 +235,43 @@ async def test_a_store_that_is_down_while_the_board_is_closed_gets_everything_la
         assert await text_of(engine) == "kept"
 
 
+BAD_EMBED = b"\x01\x01\x07\x00\x05\x01\x05draft\x03abc\x00"
+"""An update that is well-formed as far as bytes go, and whose embed is no JSON."""
+
+
 async def test_a_malformed_update_is_refused_and_the_others_are_kept() -> None:
-    """Bytes that are no update change nothing; what was submitted beside them is durable."""
+    """An update that yrs cannot read changes nothing; what was submitted beside it is durable."""
     async with opened(Shared()) as engine:
         peer, other = Peer(engine, "bad"), Peer(engine, "good")
         bad, good = await asyncio.gather(
-            peer.send(peer.edit("a"), b"\x01\x01garbage", peer.edit("b")), other.send(other.edit("c"))
+            peer.send(peer.edit("a"), BAD_EMBED, peer.edit("b")), other.send(other.edit("c"))
         )
         assert isinstance(bad.error, MalformedUpdate)
         assert good == Receipt(seq=good.seq)
         assert sorted(await text_of(engine)) == ["a", "b", "c"]
+
+
+async def test_bytes_that_are_no_update_are_refused_at_once() -> None:
+    """What is no update is refused before anything of its submission is queued."""
+    async with opened(Shared()) as engine:
+        peer = Peer(engine)
+        with pytest.raises(MalformedUpdate):
+            await peer.send(peer.edit("a"), b"\x01\x01garbage")
+        assert await text_of(engine) == ""
+
+
+async def test_nobody_writes_under_the_board_s_own_client_id() -> None:
+    """An update that goes on where the engine's own id ends is refused: it would swallow what the engine writes."""
+    async with opened(Shared()) as engine:
+        await engine.commit(request(patch=[SetValue(field="status", value="x")]))
+        own = await engine.read(lambda document: document.client_id)
+        forger = Peer(engine, document=Document(LAYOUT, client_id=own))
+        forger.document.apply_or_raise([await engine.read(lambda document: document.encode())])
+        with pytest.raises(MalformedUpdate, match="client id"):
+            await forger.send(forger.edit("forged"))
+        peer = Peer(engine)
+        peer.document.apply_or_raise([await engine.read(lambda document: document.encode())])
+        assert (await peer.send(peer.document.encode(), is_difference=True)).error is None
 
 
 async def test_an_oversize_update_is_refused_at_once() -> None:
@@ -460,6 +494,20 @@ async def test_a_writer_does_not_conflict_with_itself() -> None:
         await ann.send(ann.set(budget=1))
         assert (await engine.commit(request(agent="ann", expected_version=1, reads=("budget",)))).version == 2
         assert (await engine.commit(request(agent="ann", expected_version=2))).version == 3
+
+
+async def test_a_name_that_two_replicas_share_hides_no_conflict() -> None:
+    """V3: what counts as own is what the same replica wrote, not what bears the same name; a commit never does."""
+    async with opened(Shared()) as engine:
+        other = Peer(engine, "worker", "replica-2")
+        await engine.commit(request(agent="worker", origin="replica-1"))
+        await other.send(other.set(budget=1))
+        with pytest.raises(VersionConflict, match="budget"):
+            await engine.commit(request(agent="worker", origin="replica-1", expected_version=1, reads=("budget",)))
+        patch = [SetValue(field="budget", value=2)]
+        await engine.commit(request(agent="worker", origin="replica-1", patch=patch))
+        with pytest.raises(VersionConflict, match="budget"):
+            await engine.commit(request(agent="worker", origin="replica-1", base_seq=engine.seq - 1, reads=("budget",)))
 
 
 async def test_edits_of_others_do_not_disturb_a_commit() -> None:
@@ -710,3 +758,35 @@ async def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path) 
         assert "deleted" in str(engine.failure)
         assert not sending.done()
     assert isinstance((await sending).error, StoreUnavailable)
+
+
+LISTED = Layout(title="Listed", fields=(*LAYOUT.fields, FieldLayout(name="plan", kind="list")))
+
+
+async def test_text_in_the_place_of_a_list_is_refused() -> None:
+    """H3: text beyond ASCII in a list makes yrs read for ever; its sender is refused, and the board goes on."""
+    async with opened(Shared()) as engine:
+        await engine.join(LISTED)
+        wrong: pycrdt.Doc[Any] = pycrdt.Doc()
+        wrong.get("plan", type=pycrdt.Text).insert(0, "\N{GRINNING FACE}")
+        peer = Peer(engine)
+        assert isinstance((await peer.send(wrong.get_update())).error, MalformedUpdate)
+        assert (await peer.send(peer.edit("x"))).error is None
+        assert (await engine.commit(request())).version == 1
+
+
+async def test_depth_gained_over_several_updates_is_refused() -> None:
+    """H2: shared types nested ever deeper, one level an update, end at the limit."""
+    limits = replace(DEFAULT_LIMITS, nesting_depth_max=8)
+    async with opened(Shared(), limits=limits) as engine:
+        doc: pycrdt.Doc[Any] = pycrdt.Doc()
+        inner: Any = doc.get("state", type=pycrdt.Map)
+        peer = Peer(engine)
+        refused = None
+        for _ in range(12):
+            before = doc.get_state()
+            inner["status"] = pycrdt.Map()
+            inner = inner["status"]
+            refused = refused or (await peer.send(doc.get_update(before))).error
+        assert isinstance(refused, MalformedUpdate)
+        assert (await engine.commit(request())).version == 1

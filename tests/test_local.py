@@ -8,13 +8,19 @@ import os
 import sqlite3
 import sys
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crdt_board import Board, BoardHost, StoreUnavailable, open_board
+from crdt_board import Board, BoardHost, LimitExceeded, StoreUnavailable, open_board
+from crdt_board.board_link import end_task
 from crdt_board.checkpoints import is_intact
+from crdt_board.engine import Engine
 from crdt_board.journal import GENESIS_HASH, Entry, unpack_updates, verify_chain
+from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.publishing import Listener
+from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from support.children import Child, child
 from support.model import Report
@@ -155,6 +161,73 @@ async def test_a_commit_behind_a_burst_covers_all_of_it(tmp_path: Path) -> None:
             board.state.spent += 1
         made = await board.commit("count")
         assert (await board.at(made.version)).spent == 10_000
+
+
+async def test_an_edit_that_is_too_large_is_refused_at_once() -> None:
+    """What the writer would not take is refused and taken back where it is made; all agents of the replica go on."""
+    limits = replace(DEFAULT_LIMITS, update_bytes_max=1000)
+    async with BoardHost(MemoryStore(), limits=limits) as host, opened(host, "ann") as ann, opened(host, "bob") as bob:
+        ann.state.draft.append("kept")
+
+        def edit() -> None:
+            with ann.transaction():
+                ann.state.draft.apply("x" * 2000)
+
+        with pytest.raises(LimitExceeded, match="larger than the 1000"):
+            edit()
+        ann.as_agent("eve").state.title = "more"
+        await ann.flush(DEADLINE_SECONDS)
+        await bob.wait_for(lambda state: state.title == "more", DEADLINE_SECONDS)
+        assert ann.snapshot() == bob.snapshot() == Report(draft="kept", title="more")
+
+
+# Coming and going
+
+
+async def test_opening_that_is_cancelled_leaves_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled in the moment in which the replica was filled, open_board leaves nothing at the writer."""
+    add = Engine.add_listener
+
+    def add_and_cancel(engine: Engine, listener: Listener) -> None:
+        add(engine, listener)
+        asyncio.get_running_loop().call_soon(opening.cancel)
+
+    async with BoardHost(MemoryStore()) as host, host.board(BOARD) as engine:
+        monkeypatch.setattr(Engine, "add_listener", add_and_cancel)
+        opening = asyncio.create_task(opened(host).__aenter__())
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+        assert engine.listeners == ()
+
+
+async def test_ending_a_task_leaves_a_cancellation_to_its_caller() -> None:
+    """Who is cancelled while a task of its own takes its time to end, is cancelled, and that task is not once more."""
+    ending, released = asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await released.wait()
+
+    async def fail() -> None:
+        raise LookupError
+
+    task = asyncio.create_task(slow_to_end())
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(end_task(task))
+    await ending.wait()
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    assert not task.done()
+    released.set()
+    await end_task(task)
+    failed = asyncio.create_task(fail())
+    await asyncio.wait([failed])
+    with pytest.raises(LookupError):
+        await end_task(failed)
 
 
 # Places that are no boards

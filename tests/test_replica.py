@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from crdt_board.document import Document
-from crdt_board.errors import MalformedUpdate
+from crdt_board.errors import LimitExceeded, MalformedUpdate
 from crdt_board.replica import Change, Replica
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.text_index import TextIndex
@@ -253,6 +253,89 @@ def test_edits_after_a_failed_transaction_are_separate() -> None:
     agent.state.draft.append("é1")
     agent.state.draft.insert(1, "x")
     assert (str(agent.state.draft), agent.replica.last_number) == ("éx1", numbered + 2)
+
+
+# Changes that are too large
+
+BYTES_MAX = 1000
+LARGE = "ü" * BYTES_MAX
+
+
+def small_agent() -> LiveAgent:
+    agent = LiveAgent(Notes)
+    agent.replica.update_bytes_max = BYTES_MAX
+    agent.state.draft.append("kept")
+    agent.state.scores["a"] = "kept"
+    agent.state.tags.add("kept")
+    return agent
+
+
+def assert_no_trace(agent: LiveAgent, before: Any, numbered: int) -> None:
+    """The content is as before, what is owed is small, and the replica goes on the same as others."""
+    assert agent.snapshot() == before
+    assert sum(map(len, updates_of(agent.replica)[numbered:])) <= BYTES_MAX
+    agent.state.draft.insert(0, "and on ")
+    agent.state.scores["b"] = 1
+    other = LiveAgent(Notes)
+    other.replica.receive(updates_of(agent.replica), agent="ann", seq=1)
+    assert other.snapshot() == agent.snapshot()
+    assert (str(agent.state.draft), agent.state.scores) == ("and on kept", {"a": "kept", "b": 1})
+
+
+def test_a_transaction_that_is_too_large_is_taken_back() -> None:
+    """An update beyond the limit is refused where it is made, and leaves nothing large behind."""
+    agent = small_agent()
+    before, numbered = agent.snapshot(), agent.replica.last_number
+
+    def writes() -> None:
+        with agent.replica.transaction("ann"):
+            agent.state.draft.apply(LARGE)
+            agent.state.scores["a"] = LARGE
+            agent.state.plan.extend([LARGE, LARGE])
+
+    with pytest.raises(LimitExceeded, match="larger than the 1000") as refused:
+        writes()
+    assert (refused.value.limit, refused.value.maximum) == ("update_bytes_max", BYTES_MAX)
+    assert_no_trace(agent, before, numbered)
+
+
+def test_a_failed_transaction_does_not_owe_its_content() -> None:
+    """What was large in a transaction that failed is not sent to anybody."""
+    agent = small_agent()
+    before, numbered = agent.snapshot(), agent.replica.last_number
+
+    def fails() -> None:
+        with agent.replica.transaction("ann"):
+            agent.state.draft.append(LARGE)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fails()
+    assert_no_trace(agent, before, numbered)
+
+
+@pytest.mark.parametrize("content", [LARGE, [LARGE], {"a": {"b": LARGE}}, {LARGE: 1}])
+def test_one_change_that_says_what_it_writes_is_taken_back(content: JsonValue) -> None:
+    """A single change beyond the limit is refused and taken back when it told what it writes."""
+    agent = small_agent()
+    before, numbered = agent.snapshot(), agent.replica.last_number
+
+    def writes() -> None:
+        with agent.replica.edit("ann", content):
+            agent.document.map("scores")["a"] = content
+
+    with pytest.raises(LimitExceeded):
+        writes()
+    assert_no_trace(agent, before, numbered)
+
+
+def test_a_change_up_to_the_limit_is_made() -> None:
+    """A change that might have been too large, and is not, is made."""
+    agent = small_agent()
+    text = "x" * (BYTES_MAX - 100)
+    with agent.replica.edit("ann", text):
+        agent.document.map("scores")["a"] = text
+    assert agent.state.scores["a"] == text
 
 
 # Who is told

@@ -16,7 +16,7 @@ from pycrdt import Array, Doc, Map, Text
 
 from crdt_board.errors import BadRequest, LimitExceeded, MalformedUpdate
 from crdt_board.limits import DEFAULT_LIMITS
-from crdt_board.update_walk import check_nesting
+from crdt_board.update_walk import walk
 from crdt_board.updates import (
     EMPTY_UPDATE,
     check_update,
@@ -108,7 +108,7 @@ def test_a_value_or_type_nested_deeper_than_the_limit_is_refused_quickly(nested:
 def test_the_limit_itself_is_allowed(nested: Callable[[int], bytes]) -> None:
     """What is nested ``nesting_depth_max`` deep passes, what is deeper does not, though pycrdt still reads it."""
     check_update(nested(DEPTH_MAX), DEFAULT_LIMITS)
-    check_nesting(nested(DEPTH_MAX), DEPTH_MAX)
+    walk(nested(DEPTH_MAX), DEPTH_MAX)
     with pytest.raises(MalformedUpdate, match="nested deeper"):
         check_update(nested(DEPTH_MAX + 2), DEFAULT_LIMITS)
     Doc().apply_update(nested(DEPTH_MAX + 2))
@@ -149,7 +149,7 @@ def test_every_kind_of_content_passes_the_walk() -> None:
     values["xml"] = pycrdt.XmlFragment([pycrdt.XmlElement("div", {"a": "b"}, [pycrdt.XmlText("x")])])
     del values["binary"]
     del text[0:3]
-    check_nesting(doc.get_update(), DEPTH_MAX)
+    walk(doc.get_update(), DEPTH_MAX)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_large_update_is_refused_by_its_size() -> None:
 def test_what_yjs_and_yrs_read_differently_is_refused_by_the_walk(update: bytes) -> None:
     """H2: bytes on which two decoders disagree are no legal update, so that nothing hides from the walk."""
     with pytest.raises(MalformedUpdate):
-        check_nesting(update, 0)
+        walk(update, 0)
 
 
 @settings(deadline=None)
@@ -202,7 +202,7 @@ def test_random_bytes_raise_only_bad_request(data: bytes) -> None:
         check_update(data, DEFAULT_LIMITS)
         is_integrated(data, b"\x00")
 
-    for check in (checked, lambda: check_nesting(data, DEPTH_MAX), lambda: decode_state_vector(data)):
+    for check in (checked, lambda: walk(data, DEPTH_MAX), lambda: decode_state_vector(data)):
         try:
             check()
         except BadRequest:
@@ -221,7 +221,7 @@ def test_mutated_updates_raise_only_bad_request(source: random.Random) -> None:
         data[source.randrange(len(data))] = source.randrange(256)
     for update in (bytes(data), bytes(data[: source.randrange(len(data))])):
         try:
-            check_nesting(update, DEPTH_MAX)
+            walk(update, DEPTH_MAX)
         except MalformedUpdate:
             continue
 
@@ -369,3 +369,21 @@ def test_state_vectors_are_those_of_pycrdt() -> None:
     author = Author(2**53 - 1)
     author.text += "abc"
     assert decode_state_vector(author.doc.get_state()) == {2**53 - 1: 3}
+
+
+@pytest.mark.parametrize(
+    ("what", "update"),
+    [
+        ("a client listed twice", b"\x02\x01\x07\x00\x04\x01\x01a\x01x\x01\x07\x01\x84\x07\x00\x01y\x00"),
+        ("a clock at the end", b"\x01\x01\x07\xff\xff\xff\xff\x0f\x04\x01\x01a\x01x\x00"),
+        ("a length to the end", b"\x01\x01\x07\x00\x00\xff\xff\xff\xff\x0f\x00"),
+        ("a deletion to the end", b"\x00\x01\x07\x01\x00\xff\xff\xff\xff\x0f"),
+        ("text under a key", b"\x01\x01\x07\x00\x24\x01\x01a\x01k\x01x\x00"),
+        ("a format under a key", b"\x01\x01\x07\x00\x26\x01\x01a\x01k\x01b\x04true\x00"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_harms_yrs_later_is_refused(what: str, update: bytes) -> None:
+    """H2: small updates that no Yjs client writes, and that break a document for good, are refused by their bytes."""
+    with pytest.raises(MalformedUpdate):
+        check_update(update, DEFAULT_LIMITS)

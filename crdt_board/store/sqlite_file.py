@@ -103,7 +103,7 @@ class SqliteFile:
         self._closed = False
         self._closing = asyncio.Lock()
         self._connections = contextlib.AsyncExitStack()
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[int, ...] | None = None
         self._writer: _Connection
         self._reader: _Connection
 
@@ -185,17 +185,22 @@ class SqliteFile:
     def _check_identity(self) -> None:
         if self._identity is not None and self._find_identity() != self._identity:
             raise StoreUnavailable(
-                f"{self._path}: the file was moved, deleted or replaced while it was open, and what is written to it "
-                "now would be lost; put it back, or open the board again",
+                f"{self._path}: the file was moved, deleted or replaced while it was open, or its -wal was, and what "
+                "is written to it now would be lost; put it back, or open the board again",
                 path=str(self._path),
             )
 
-    def _find_identity(self) -> tuple[int, int]:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return (0, 0)
-        return (found.st_dev, found.st_ino)
+    def _find_identity(self) -> tuple[int, ...]:
+        """Which files the path leads to: the database, and the write-ahead log that holds its newest part."""
+        found: list[int] = []
+        for path in (self._path, f"{self._path}-wal"):
+            try:
+                status = os.stat(path)
+            except OSError:
+                found += [0, 0]
+            else:
+                found += [status.st_dev, status.st_ino]
+        return tuple(found)
 
     async def _patiently(self, connection: _Connection, work: Work[T]) -> T:
         """Run ``work``, again and again while the file is locked, for `_BUSY_SECONDS_MAX`."""

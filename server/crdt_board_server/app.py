@@ -24,6 +24,7 @@ from crdt_board_server.websocket import Peers, board_protocol
 _BACKLOG = 2048
 _READY_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 10
+_IMPATIENT_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ class _Server(uvicorn.Server):
     uvicorn raises the signal once more when it is done, which would end the process before the boards are closed.
     """
 
+    _stopped_at = 0.0
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
@@ -87,7 +90,15 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def _stop(self) -> None:
-        self.force_exit = self.should_exit
+        """The first signal stops in order; another one, when a person is impatient, at once.
+
+        A process and its group are often signalled in the same moment, which is one wish and not two.
+        """
+        now = asyncio.get_running_loop().time()
+        if self.should_exit and now - self._stopped_at > _IMPATIENT_SECONDS:
+            self.force_exit = True
+        elif not self.should_exit:
+            self._stopped_at = now
         self.should_exit = True
 
 

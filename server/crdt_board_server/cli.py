@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import socket
@@ -18,6 +19,8 @@ from rich.markup import escape
 
 from crdt_board import __version__
 from crdt_board.errors import BoardError
+from crdt_board.store.contract import Store
+from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.app import bind, serve
 
@@ -55,7 +58,9 @@ def _options(
 
 @app.command("serve")
 def serve_command(
-    db: Annotated[Path, typer.Option(help="SQLite file with the boards; made if it is not there.")] = Path("boards.db"),
+    db: Annotated[
+        Path, typer.Option(help="SQLite file with the boards, made if it is not there; :memory: keeps nothing.")
+    ] = Path("boards.db"),
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8765,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -66,6 +71,11 @@ def serve_command(
     /readyz tell whether the process and its database answer.
     """
     _set_up_logging(log_level)
+    if not host:
+        _fail(
+            "--host is empty, which would be every network: name an address, 127.0.0.1 for this machine only",
+            _EXIT_USAGE,
+        )
     try:
         listening = bind(host, port)
     except OSError as error:
@@ -78,11 +88,16 @@ def serve_command(
 
 
 async def _serve(db: Path, host: str, listening: socket.socket) -> None:
-    store = await SqliteStore.open(db)
+    store: Store = MemoryStore() if str(db) == ":memory:" else await SqliteStore.open(db)
     place = f"[{host}]" if ":" in host else host
     place += f":{listening.getsockname()[1]}"
     typer.echo(f"CRDT Board serves {db} on http://{place} and ws://{place} (Ctrl-C stops it)", err=True)
+    if not ipaddress.ip_address(listening.getsockname()[0]).is_loopback:
+        typer.echo(
+            "Anybody who reaches this address can read and write every board: there are no accounts yet", err=True
+        )
     await serve(store, listening)
+    typer.echo("CRDT Board stopped; everything acknowledged is on disk", err=True)
 
 
 @app.command("demo")
@@ -122,7 +137,7 @@ def _set_up_logging(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
     logging.basicConfig(level=names[level.lower()], handlers=[handler], force=True)
-    for noisy in ("uvicorn.error", "crdt_board_server.wire"):
+    for noisy in ("uvicorn.error", "crdt_board_server.wire", "aiosqlite", "asyncio"):
         logging.getLogger(noisy).setLevel(max(names[level.lower()], logging.WARNING))
 
 

@@ -54,10 +54,12 @@ class Peer:
         self.wrote_since_tick = False
         self._socket = socket
         self._agent = agent
+        self._origin = f"connection-{id(self)}"
         self._limits = limits
         self._session = ServerSession(kind, limits)
         self._room: Room | None = None
         self._behind: bytes | None = None
+        self._missed_presence = False
         self._ack: tuple[int, int] | None = None
         self._requests: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
@@ -99,6 +101,9 @@ class Peer:
     def fall_behind(self, state_vector: bytes) -> None:
         self._behind = state_vector
 
+    def miss_presence(self) -> None:
+        self._missed_presence = True
+
     def end(self, error: BoardError) -> None:
         self._start_ending(self._close(error))
 
@@ -132,8 +137,13 @@ class Peer:
 
     def drained(self) -> None:
         """The socket took what was waiting; catch up from state if entries were left out meanwhile."""
-        if self._behind is not None and self._room is not None:
+        if self._room is None:
+            return
+        if self._behind is not None:
             self._start_request(self._catch_up())
+        elif self._missed_presence:
+            self._missed_presence = False
+            self._send(self._session.presence(self._all_presence()))
 
     # What the peer sends.
 
@@ -161,8 +171,9 @@ class Peer:
             for event in self._session.receive_binary(data):
                 if isinstance(event, events.UpdatesReceived):
                     self._submit(event)
-                else:
-                    self._start_request(self._handle(event))
+                elif isinstance(event, events.ResyncNeeded):
+                    self._send(self._session.resync(event.after))  # now: later pushes may be handled before any task
+                    self._start_request(self._ask_for_state())
         except BoardError as error:
             self.end(error)
         return True
@@ -182,9 +193,14 @@ class Peer:
                 await self._welcome(hello)
             case events.ResyncNeeded(after):
                 self._send(self._session.resync(after))
-                self._send(self._session.step1(await self._engine.read(Document.state_vector)))
+                await self._ask_for_state()
             case events.RequestReceived(request_id, body):
                 await self._answer(request_id, body)
+
+    async def _ask_for_state(self) -> None:
+        """Send a step 1: the peer answers with what the board lacks."""
+        with contextlib.suppress(BoardError):
+            self._send(self._session.step1(await self._engine.read(Document.state_vector)))
 
     def _submit(self, event: events.UpdatesReceived) -> None:
         self._engine.submit(
@@ -192,6 +208,7 @@ class Peer:
                 updates=event.updates,
                 author=event.agent or self._agent,
                 source=self,
+                origin=self._origin,
                 written=partial(self._written, event.last_number),
                 is_difference=event.is_difference,
             )
@@ -241,6 +258,7 @@ class Peer:
         if hello.layout is not None:
             await engine.join(hello.layout)
         self._agent = hello.agent
+        self._origin = str(hello.client_id)  # the replica, over all its connections
         greeting = control.ServerHello(
             board=engine.board_id,
             epoch=engine.epoch,
@@ -280,7 +298,7 @@ class Peer:
         """Start a request; a commit is queued at once, behind the updates that came before it (invariant 1)."""
         match body:
             case control.Commit(request=request):
-                return _committed(self._engine.commit(request))
+                return _committed(self._engine.commit(request.model_copy(update={"origin": self._origin})))
             case control.ListCheckpoints(before=before, limit=limit):
                 return _checkpoints(self._engine, before, limit)
             case control.StateAt(version=version):

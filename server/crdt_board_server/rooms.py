@@ -40,6 +40,10 @@ class Member(Protocol):
         """Nothing is written from now on; the member catches up from ``state_vector`` when it can."""
         ...
 
+    def miss_presence(self) -> None:
+        """Presence was left out; the member hears all of it when it can take more."""
+        ...
+
     def end(self, error: BoardError) -> None:
         """Close the connection because of ``error``."""
         ...
@@ -111,7 +115,11 @@ class Room:
             return
         data = encode_frames(frames)
         for member in list(self._members):
-            if member is not apart_from and member not in self._behind:
+            if member is apart_from or member in self._behind:
+                continue
+            if member.is_full:
+                member.miss_presence()
+            else:
                 member.write(data)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -36,8 +36,8 @@ _PONG_SECONDS = 60.0
 """A peer that only stopped reading for a while is not cut off; one whose machine is gone is, in the end."""
 
 _CLOSE_SECONDS = 5.0
-_FRAMES_QUEUED = 256
-"""Frames of one peer that may wait to be handled; a larger queue lets one append gather more of them."""
+_FRAMES_QUEUED = 8
+"""Frames of one peer that may wait to be handled; most are taken as they arrive and never do."""
 
 logger = logging.getLogger(__name__)
 _wire_logger = logging.getLogger("crdt_board_server.wire")
@@ -190,10 +190,9 @@ def _address(request: Request, limits: Limits) -> tuple[str, str]:
     Raises:
         InvalidBoardId, LimitExceeded: the address does not name a board, or the agent's name is not one.
     """
-    parts = urlsplit(request.path)
-    path = parts.path
+    path, _, query = request.path.partition("?")
     board_id = check_board_id(unquote(path.removeprefix(_PATH_PREFIX)) if path.startswith(_PATH_PREFIX) else "", limits)
-    agent = parse_qs(parts.query).get("agent", [GUEST])[0]
+    agent = parse_qs(query).get("agent", [GUEST])[0]
     return board_id, check_name(agent, "agent", limits.agent_chars_max)
 
 

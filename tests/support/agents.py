@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
+from pydantic import JsonValue
+
 from crdt_board.document import Document
 from crdt_board.live import LiveState, snapshot
 from crdt_board.replica import Replica
@@ -23,8 +25,8 @@ class LiveAgent:
     def document(self) -> Document:
         return self.replica.document
 
-    def edit(self) -> AbstractContextManager[None]:
-        return self.replica.edit("agent")
+    def edit(self, content: JsonValue = None) -> AbstractContextManager[None]:
+        return self.replica.edit("agent", content)
 
     def updates(self) -> int:
         return len(self.replica.pending)

@@ -96,6 +96,11 @@ def is_entry(message: Message) -> bool:
     return isinstance(message, bytes) and message[0] == 0x65 and len(message) > 16
 
 
+def is_difference(message: Message) -> bool:
+    """A step 2 of y-protocols."""
+    return isinstance(message, bytes) and message[:2] == b"\x00\x01"
+
+
 def damaged(message: bytes, at: int) -> bytes:
     """The same with one bit of one byte turned over."""
     return message[:at] + bytes([message[at] ^ 1]) + message[at + 1 :]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from crdt_board.board import Board
+from crdt_board.board import Board, check_model, closing
 from crdt_board.board_link import BoardSession
 from crdt_board.errors import BadRequest
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
@@ -35,16 +35,14 @@ async def connect(
         ConnectionFailed: no CRDT Board server answered at ``url`` within ``timeout`` seconds.
         SchemaMismatch: the board has another model.
     """
+    check_model(model)
     check_board_id(board_id)
     check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
     link = RemoteLink(_checked_url(url), board_id, agent, Replica(model.board_layout()))
     session = BoardSession(link.replica, link)
     await link.start(session, timeout)
-    board = Board(session, model, agent)
-    try:
+    async with closing(Board(session, model, agent)) as board:
         yield board
-    finally:
-        await board.close()
 
 
 def _checked_url(url: str) -> str:
@@ -56,4 +54,6 @@ def _checked_url(url: str) -> str:
         is_address = False
     if not is_address:
         raise BadRequest(f"{url!r} is not the address of a server: use ws://host:port or wss://host:port")
+    if "ws" in urlsplit(url).path.split("/"):
+        raise BadRequest(f"{url!r}: give the server's address without /ws and the board; the board is an argument")
     return url.rstrip("/")

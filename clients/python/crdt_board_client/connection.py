@@ -1,0 +1,297 @@
+"""One connection of a link, from hello to loss: sends what is pending, takes in what others write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from crdt_board import control, events
+from crdt_board.errors import BoardError, LimitExceeded, Unavailable, VersionConflict
+from crdt_board.inline_frames import InlineFrames
+from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.replica import Replica, first_clock
+from crdt_board.session import ClientSession, Frames
+from crdt_board.updates import EMPTY_UPDATE, decode_state_vector
+from crdt_board.wire import is_entry
+from crdt_board_client.presence import AgentTable
+from crdt_board_client.progress import Progress
+from crdt_board_client.requests import Requests
+
+_RENEW_SECONDS = 10.0
+"""How often presence is repeated: other Yjs clients forget what they have not heard of for 30 s."""
+
+_RESEND_SECONDS = 5.0
+"""How long an acknowledgement may take before updates are sent again, in case they were lost on the way."""
+
+_INCOMING = replace(DEFAULT_LIMITS, update_bytes_max=1 << 30, control_bytes_max=1 << 30)
+"""A client takes from its server whatever a board holds."""
+
+
+@dataclass(slots=True, eq=False)
+class LinkState:
+    """What outlives the connections of one link."""
+
+    board_id: str
+    agent: str
+    replica: Replica
+    table: AgentTable
+    wake: asyncio.Event
+    """Set when there is something to send."""
+    requests: Requests
+    epoch: str = ""
+    """Which board this replica belongs to, of those that had its name; empty before the first connection."""
+    presence_changed: bool = False
+
+
+class Socket(InlineFrames, ClientConnection):
+    """A client's websocket."""
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One connection of a link.
+
+    Invariants:
+        1. The order is: hello, step 1; then pending updates and requests, where what was pending when a request was
+           made is sent before it.
+        2. A request that was not answered on an earlier connection is sent again.
+        3. The replica's ``seq`` and ``version`` cover only what has arrived; where something is missing, the difference
+           is asked for.
+    """
+
+    link: LinkState
+    socket: Socket
+    on_synced: Callable[[], None]
+    """Called when the replica holds what the board held when the connection was made."""
+    _session: ClientSession = field(default_factory=lambda: ClientSession(_INCOMING))
+    _progress: Progress = field(default_factory=Progress)
+    _welcome: control.ServerHello | None = None
+    _failure: Exception | None = None
+    _started: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Serve the replica until the connection ends, and raise why.
+
+        Raises:
+            ConnectionClosed: it was lost, or closed by the server.
+            BoardError, DocumentBroken: it makes no sense to go on; `ProtocolError` when the server does.
+        """
+        await self._introduce()
+        sender = asyncio.create_task(self._send_until_it_fails(), name=f"sender-{self.link.board_id}")
+        try:
+            self.socket.inline = self._take
+            await self._read()
+        except ConnectionClosed:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+        finally:
+            self.socket.inline = None
+            tasks = [sender, *self._started]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def take_checkpoint(self, version: int, seq: int) -> None:
+        """The server has told of this checkpoint, in whatever way; entry ``seq`` made it, or one before it."""
+        if self._progress.take_checkpoint(version, seq):
+            self._ask_for_difference()
+        self._tell_progress()
+
+    async def _introduce(self) -> None:
+        link, document = self.link, self.link.replica.document
+        self._session.start(link.replica.acknowledged + 1)
+        link.requests.send_again()  # invariant 2
+        link.presence_changed = True
+        hello = control.ClientHello(
+            agent=link.agent,
+            client_id=document.client_id,
+            epoch=link.epoch or None,
+            layout=document.layout,
+        )
+        await self._send(self._session.hello(hello))
+        await self._send(self._session.step1(document.state_vector()))
+
+    # Sending.
+
+    async def _send_until_it_fails(self) -> None:
+        """End the reader along with the sender, whose error then is the connection's."""
+        try:
+            await self._send_for_ever()
+        except ConnectionClosed:
+            pass  # the reader is told too
+        except Exception as error:  # noqa: BLE001 - `run` raises it
+            self._fail(error)
+
+    async def _send_for_ever(self) -> None:
+        """Send what is pending, then wait for more; repeat presence, and updates whose acknowledgement is overdue."""
+        link, replica, loop = self.link, self.link.replica, asyncio.get_running_loop()
+        renew_at = loop.time() + _RENEW_SECONDS
+        while True:
+            link.wake.clear()
+            requests = link.requests.take_unsent()  # before what is pending is listed: invariant 1
+            await self._send_pending()
+            for request in requests:
+                if not request.answer.done():
+                    await self._send(self._session.request(request.id, request.body))
+            if link.presence_changed or loop.time() >= renew_at:
+                link.presence_changed = False
+                renew_at = loop.time() + _RENEW_SECONDS
+                await self._send(self._session.presence(link.table.own_states()))
+            waiting_for = replica.acknowledged
+            try:
+                async with asyncio.timeout(_RESEND_SECONDS if replica.pending else _RENEW_SECONDS):
+                    await link.wake.wait()
+            except TimeoutError:
+                if replica.pending and replica.acknowledged == waiting_for:
+                    self._session.retry()
+
+    async def _send_pending(self) -> None:
+        """Send what is pending at the moment of the call."""
+        pending = self.link.replica.pending_after(self._session.next_number - 1)
+        bytes_max = self.link.replica.update_bytes_max
+        for item in pending:
+            if len(item.update) > bytes_max:
+                raise LimitExceeded(
+                    f"one edit of {len(item.update)} bytes is larger than the {bytes_max} that the server takes; "
+                    "split it into several",
+                    limit="update_bytes_max",
+                    value=len(item.update),
+                    maximum=bytes_max,
+                )
+        groups = [(agent, [item.update for item in run]) for agent, run in groupby(pending, lambda item: item.agent)]
+        await self._send(self._session.push(groups))
+
+    async def _send_what_is_missing(self, state_vector: bytes) -> None:
+        """Send what the server lacks and is not pending, as when it was restored from an older copy."""
+        theirs, ours = decode_state_vector(state_vector), decode_state_vector(self.link.replica.document.state_vector())
+        own = self.link.replica.document.client_id
+        begins = (first_clock(item.update) for item in self.link.replica.pending)
+        pending_from = next((clock for clock in begins if clock is not None), None)
+        if pending_from is not None and theirs.get(own, 0) >= pending_from:
+            ours.pop(own, None)
+        if any(theirs.get(client, 0) < clock for client, clock in ours.items()):
+            missing = self.link.replica.document.encode(state_vector)
+            if missing != EMPTY_UPDATE:
+                await self._send(self._session.step2(missing))
+
+    async def _send(self, frames: Frames) -> None:
+        for frame in frames:
+            await self.socket.send(frame)
+
+    # Receiving.
+
+    async def _read(self) -> None:
+        while True:
+            message = await self.socket.next_message()
+            received = (
+                self._session.receive_text(message)
+                if isinstance(message, str)
+                else self._session.receive_binary(message)
+            )
+            for event in received:
+                await self._handle(event)
+
+    def _take(self, data: bytes) -> bool:
+        """Take in entries as they arrive; everything else is handled by `run`."""
+        if not is_entry(data):
+            return False
+        try:
+            for event in self._session.receive_binary(data):
+                if isinstance(event, events.EntryReceived):
+                    self._take_entry(event)
+                else:
+                    self._miss()
+        except Exception as error:  # noqa: BLE001 - `run` raises it
+            self._fail(error)
+        return True
+
+    async def _handle(self, event: events.ClientEvent) -> None:
+        link, replica = self.link, self.link.replica
+        match event:
+            case events.EntryReceived():
+                self._take_entry(event)
+            case events.Acknowledged(number, _):
+                replica.acknowledge(number)
+            case events.CheckpointReceived(checkpoint):
+                self.take_checkpoint(checkpoint.version, checkpoint.seq)
+            case events.Answered(request_id, result):
+                link.requests.answer(request_id, result)
+            case events.Refused(request_id, error):
+                self._refuse(request_id, error)
+            case events.StateReceived(update):
+                replica.receive([update], agent=None, seq=None)
+                self._progress.take_difference()
+                self._be_synced()
+            case events.ServerState(state_vector):
+                await self._send_what_is_missing(state_vector)
+            case events.PresenceReceived(states):
+                link.table.take_in(states)
+                replica.on_progress()
+            case events.PresenceQueried():
+                await self._send(self._session.presence(link.table.own_states()))
+            case events.ResendFrom():
+                link.wake.set()
+            case events.EntryDamaged():
+                self._miss()
+            case events.Welcomed(hello):
+                self._welcome = hello
+                link.epoch = hello.epoch
+                replica.update_bytes_max = hello.limits.update_bytes_max
+
+    def _take_entry(self, entry: events.EntryReceived) -> None:
+        """Invariant 3. What is missing before the entry does not keep its content from being taken in."""
+        if self._progress.take_entry(entry):
+            self._ask_for_difference()
+        seq = None if self._progress.seq is None else entry.seq
+        if entry.updates:
+            self.link.replica.receive(entry.updates, agent=entry.author or None, seq=seq)
+        else:
+            self.link.replica.reached(seq=seq)
+        self._tell_progress()
+
+    def _miss(self) -> None:
+        if self._progress.miss():
+            self._ask_for_difference()
+
+    def _tell_progress(self) -> None:
+        version = self._progress.take_version()
+        if version:
+            self.link.replica.reached(version=version)
+
+    def _ask_for_difference(self) -> None:
+        self._start(self._send(self._session.step1(self.link.replica.document.state_vector())))
+
+    def _be_synced(self) -> None:
+        assert self._welcome is not None
+        self.on_synced()
+        self.link.replica.reached(seq=self._welcome.seq, version=self._welcome.version)
+
+    def _refuse(self, request_id: int | None, error: BoardError) -> None:
+        if request_id is not None:
+            if isinstance(error, VersionConflict):
+                self.take_checkpoint(error.current_version, error.seq)
+            self.link.requests.refuse(request_id, error)
+        elif not isinstance(error, Unavailable) or not error.retryable:
+            raise error
+
+    def _fail(self, error: Exception) -> None:
+        """End the connection because of ``error``."""
+        self._failure = self._failure or error
+        self._start(self.socket.close())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="answer")
+        self._started.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._started.discard(task)
+        if not task.cancelled():
+            task.exception()  # the connection went away meanwhile, which `run` is told too
