@@ -24,8 +24,10 @@ from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.reader import Reader
 from crdt_board.updates import EMPTY_UPDATE, decode_state_vector, encode_state_vector
 
-_CHAR_BYTES_MAX = 8
-"""As an element of a set it is there twice: as the value, and in JSON, with escapes, as its key."""
+_CHAR_BYTES_MAX = 4
+
+_KEY_BYTES = 8
+"""What the smallest value of a key takes."""
 
 _OVERHEAD_BYTES = 64
 """More than what an update holds beside the text of one value: ids, lengths, and the name of its field's root."""
@@ -103,9 +105,15 @@ class Replica:
     def edit(self, agent: str, content: JsonValue = None) -> AbstractContextManager[None]:
         """One local change by ``agent``; joins the transaction that is open, if one is.
 
-        ``content`` is what it writes. Where that may be more than an update may have, the change is a `transaction`, so
-        that it can be taken back; what is not named here is not.
+        ``content`` is what it writes, a dict when it writes keys. Where that may be more than an update may have, the
+        change is a `transaction`, so that it can be taken back; what is not named here is not.
+
+        Raises:
+            LimitExceeded: as `transaction`; or at once, when the keys alone are too large, since a key stays in the
+                document even when its value is taken back.
         """
+        if isinstance(content, dict):
+            self._check_size(sum(len(key.encode()) + _KEY_BYTES for key in content))
         if self._depth:
             return self._joined
         if content is not None and _bytes_at_most(content) > self.update_bytes_max:
@@ -128,7 +136,7 @@ class Replica:
         try:
             with self._open():
                 yield
-            self._check_size()
+            self._check_size(sum(map(len, self._captured)))
         except BaseException:
             undo.undo()
             self.document.drop_text_indexes()
@@ -195,12 +203,11 @@ class Replica:
         for arrival in arrived:
             self._take_in(arrival)
 
-    def _check_size(self) -> None:
-        size = sum(map(len, self._captured))
+    def _check_size(self, size: int) -> None:
         if size > self.update_bytes_max:
             raise LimitExceeded(
-                f"one edit of {size} bytes is larger than the {self.update_bytes_max} that the board's writer takes; "
-                "it was taken back: split it into several",
+                f"one edit of {size} bytes or more is larger than the {self.update_bytes_max} that the board's writer "
+                "takes, and was not made; split it into several",
                 limit="update_bytes_max",
                 value=size,
                 maximum=self.update_bytes_max,

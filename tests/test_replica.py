@@ -329,6 +329,27 @@ def test_one_change_that_says_what_it_writes_is_taken_back(content: JsonValue) -
     assert_no_trace(agent, before, numbered)
 
 
+def test_keys_that_are_too_large_are_refused_before_they_are_written() -> None:
+    """Keys, which stay when their values are taken back, are refused at once, in a transaction too."""
+    agent = small_agent()
+    before, numbered = agent.snapshot(), agent.replica.last_number
+    keys: dict[str, JsonValue] = {f"key {number}": 1 for number in range(100)}
+
+    def writes() -> None:
+        with agent.replica.edit("ann", keys):
+            agent.document.map("scores").update(keys)
+
+    def writes_in_a_transaction() -> None:
+        with agent.replica.transaction("ann"):
+            writes()
+
+    for refused in (writes, writes_in_a_transaction):
+        with pytest.raises(LimitExceeded):
+            refused()
+    assert agent.replica.last_number == numbered
+    assert_no_trace(agent, before, numbered)
+
+
 def test_a_change_up_to_the_limit_is_made() -> None:
     """A change that might have been too large, and is not, is made."""
     agent = small_agent()

@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from crdt_board import control, events
-from crdt_board.errors import BoardError, LimitExceeded, Unavailable, VersionConflict
+from crdt_board.errors import BoardClosed, BoardError, LimitExceeded, Unavailable, VersionConflict
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.replica import Replica, first_clock
@@ -274,6 +274,8 @@ class Connection:
         self.link.replica.reached(seq=self._welcome.seq, version=self._welcome.version)
 
     def _refuse(self, request_id: int | None, error: BoardError) -> None:
+        if isinstance(error, BoardClosed):
+            return  # the server closed the board, and this connection next: the request is made again on the next one
         if request_id is not None:
             if isinstance(error, VersionConflict):
                 self.take_checkpoint(error.current_version, error.seq)

@@ -190,7 +190,6 @@ class RemoteLink:
         if code in _FINAL_CODES:
             self._end(error)
         else:
-            logger.debug("board %s: %s", self.board_id, error)
             self._set_failure(error)
 
     def _note_failure(self, error: Exception) -> None:
@@ -203,6 +202,11 @@ class RemoteLink:
             self._end(failure)
 
     def _set_failure(self, failure: BoardError | None) -> None:
+        """Note the state of the connection; an outage is logged once when it begins and once when it ends."""
+        if failure is not None and self.failure is None and self._synced.is_set():
+            logger.warning("board %s: %s; edits are kept and sent when it is back", self.board_id, failure)
+        elif failure is None and self.failure is not None:
+            logger.info("board %s: connected to %s again", self.board_id, self._url)
         self.failure = failure
         self.replica.on_progress()
 
