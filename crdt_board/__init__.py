@@ -30,13 +30,18 @@ from crdt_board.errors import (
     VersionConflict,
 )
 from crdt_board.host import BoardHost
+from crdt_board.live.anchors import Anchor
+from crdt_board.live.cells import LiveCandidates, candidates_of
+from crdt_board.live.streams import EditStream
 from crdt_board.local import open_board
+from crdt_board.policies import Candidate, Candidates, Max, Min, Strict
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.version import __version__
 
 __all__ = [
     "AgentPresence",
+    "Anchor",
     "BadRequest",
     "Board",
     "BoardClosed",
@@ -45,26 +50,34 @@ __all__ = [
     "BoardHost",
     "BoardModel",
     "BoardReplaced",
+    "Candidate",
+    "Candidates",
     "Change",
     "Checkpoint",
     "Conflict",
     "ConnectionFailed",
     "Counter",
+    "EditStream",
     "IdempotencyMismatch",
     "InvalidBoardId",
     "InvalidValue",
     "LimitExceeded",
+    "LiveCandidates",
     "MalformedUpdate",
+    "Max",
+    "Min",
     "ModelError",
     "NotFound",
     "Pointer",
     "ProtocolError",
     "SchemaMismatch",
     "StoreUnavailable",
+    "Strict",
     "Text",
     "Unavailable",
     "VersionConflict",
     "__version__",
+    "candidates_of",
     "open_board",
     "parse_pointer",
 ]

@@ -11,9 +11,11 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.clock import Clock, SystemClock
 from crdt_board.document import Document
 from crdt_board.errors import BoardError
 from crdt_board.replica import Replica
+from crdt_board.undo import UndoHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +115,10 @@ class Waiters:
 class BoardSession:
     """What the handles of all agents on one replica share."""
 
-    def __init__(self, replica: Replica, link: Link) -> None:
+    def __init__(self, replica: Replica, link: Link, clock: Clock | None = None) -> None:
         self.replica = replica
         self.link = link
+        self.clock: Clock = clock or SystemClock()
         self.waiters = Waiters()
         self.error: BoardError | None = None
         self.closed = False
@@ -133,19 +136,24 @@ class BoardSession:
             raise self.error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgentEditor:
     """Local writes of one agent; what the live objects of ``board.state`` write through."""
 
     replica: Replica
     session: BoardSession
     agent: str
+    history: UndoHistory | None = None
+    """What this handle can take back; None until it asks for it."""
 
     @property
     def document(self) -> Document:
         return self.replica.document
 
-    def edit(self, content: JsonValue = None) -> AbstractContextManager[None]:
+    def now_ms(self) -> int:
+        return self.session.clock.now_ms()
+
+    def edit(self, content: JsonValue = None, *, group: object = None) -> AbstractContextManager[None]:
         if self.session.error is not None:
             raise self.session.error
-        return self.replica.edit(self.agent, content)
+        return self.replica.edit(self.agent, content, history=self.history, group=group)

@@ -15,7 +15,7 @@ QUEUED_MAX = 100_000
 
 
 class Changes(AsyncIterator[Change]):
-    """Changes at a path and below it, from the moment when this was made; ends never.
+    """Changes at a path, below it and of what holds it, from the moment when this was made; ends never.
 
     It listens until it is closed or no longer referenced. Holds at most 100,000 changes that were not taken yet.
     """
@@ -62,7 +62,7 @@ class Changes(AsyncIterator[Change]):
 
     def take_in(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            if self._path and change.path != self._path and not change.path.startswith(self._below):
+            if self._path and not self._concerns(change.path):
                 continue
             if len(self._changes) >= QUEUED_MAX:
                 self._overflowed = True
@@ -70,6 +70,10 @@ class Changes(AsyncIterator[Change]):
             self._changes.append(change)
         if self._changes:
             self._filled.set()
+
+    def _concerns(self, path: str) -> bool:
+        """Also what holds the path: a record that was replaced or deleted has changed in all of its parts."""
+        return path == self._path or path.startswith(self._below) or self._path.startswith(f"{path}/")
 
 
 def _weakly(changes: Changes) -> Callable[[Sequence[Change]], None]:

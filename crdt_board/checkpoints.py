@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from crdt_board.canonical import canonical_json
-from crdt_board.errors import BadRequest
+from crdt_board.errors import BadRequest, InvalidValue
 from crdt_board.limits import check_board_id
 
 GENESIS_HASH = "0" * 64
@@ -108,7 +108,10 @@ def parse_pointer(text: str) -> Pointer:
 
 
 class SetValue(_Frozen):
-    """Set a scalar field, or with ``key`` one key of a dict field. ``value`` is in wire form."""
+    """Set a scalar field, or with ``key`` one key of a dict field; or raise or lower a `Max` or `Min` field.
+
+    ``value`` is in wire form.
+    """
 
     op: Literal["set"] = "set"
     field: str
@@ -155,7 +158,29 @@ class SpliceRange(_Frozen):
     items: tuple[JsonValue, ...] = ()
 
 
-PatchOp = Annotated[SetValue | DropKey | AddElement | Increment | SpliceRange, Field(discriminator="op")]
+class Propose(_Frozen):
+    """Write a candidate into a `Candidates` field, in place of those that its agent had seen.
+
+    ``seen`` are their marks; see `crdt_board.cells.candidate_mark`.
+    """
+
+    op: Literal["propose"] = "propose"
+    field: str
+    value: JsonValue
+    seen: tuple[str, ...] = ()
+
+
+class Decide(_Frozen):
+    """Set a `Strict` field; its commit needs an ``expected_version``."""
+
+    op: Literal["decide"] = "decide"
+    field: str
+    value: JsonValue
+
+
+PatchOp = Annotated[
+    SetValue | DropKey | AddElement | Increment | SpliceRange | Propose | Decide, Field(discriminator="op")
+]
 
 
 class CommitRequest(_Frozen):
@@ -181,3 +206,20 @@ class CommitRequest(_Frozen):
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
     trace: str | None = None
     handoff: JsonValue = None
+
+    @property
+    def decides(self) -> tuple[str, ...]:
+        """The strict fields that the patch sets."""
+        return tuple(operation.field for operation in self.patch if isinstance(operation, Decide))
+
+
+def check_decisions(request: CommitRequest) -> None:
+    """A strict field is changed only by an agent that says which version it decides on.
+
+    Raises:
+        InvalidValue: the patch sets a strict field, and the request has no ``expected_version``.
+    """
+    if request.decides and request.expected_version is None:
+        field = request.decides[0]
+        reason = "is Strict: give expected_version=board.version with the patch, or use board.attempt(...)"
+        raise InvalidValue(f"{field}: {reason}", path=field, reason=reason)

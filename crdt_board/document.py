@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar, cast
 
@@ -16,13 +16,20 @@ import pycrdt
 from pydantic import JsonValue
 
 from crdt_board.canonical import canonical_json
+from crdt_board.cells import CELL_KINDS, reading
+from crdt_board.containers import Containers
 from crdt_board.errors import MalformedUpdate
-from crdt_board.layout import STATE_ROOT, FieldKind, Layout
+from crdt_board.layout import BOARD_ROOT, STATE_ROOT, STRICT_PREFIX, FieldKind, FieldLayout, Layout
+from crdt_board.records import SharedType, changed_paths, records_wire
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
 from crdt_board.updates import EMPTY_UPDATE
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
+
+
+_SINGLE_KINDS: frozenset[FieldKind] = frozenset({"scalar", "strict"})
+"""The kinds of fields that are one key of a root map which they share."""
 
 
 class _DeepEvent(Protocol):
@@ -72,10 +79,15 @@ class Document:
         self._hashes: dict[str, str | None] = {}
         self._text_indexes: dict[str, TextIndex] = {}
         self._pending: TextSplice | None = None
+        self._pending_text: pycrdt.Text | None = None
+        self._containers = Containers(self.doc, self._roots)
+        self._gapped = False
         self._local = False
+        self._put_cells: dict[str, dict[str, JsonValue]] = {}
         self._deepest = (0, "")
         self._unreadable: str | None = None
         self._observe(STATE_ROOT, pycrdt.Map, Document._on_state)
+        self._observe(BOARD_ROOT, pycrdt.Map, Document._on_board)
         if layout is not None:
             self.declare(layout)
 
@@ -90,14 +102,55 @@ class Document:
     def declare(self, layout: Layout) -> None:
         """Make the roots of ``layout``; fields that exist already keep theirs."""
         for field in layout.fields:
-            if field.kind != "scalar" and field.name not in self._roots:
+            if field.kind not in _SINGLE_KINDS and field.name not in self._roots:
                 self._declare_root(field.name, field.kind)
-        self.layout = layout
+        self.layout = self._containers.layout = layout
         self._hashes.clear()
 
     @property
     def state_map(self) -> pycrdt.Map[Any]:
         return cast("pycrdt.Map[Any]", self._roots[STATE_ROOT])
+
+    @property
+    def board_map(self) -> pycrdt.Map[Any]:
+        """What only the writer of the board may change; strict fields are here under ``field:`` and their name."""
+        return cast("pycrdt.Map[Any]", self._roots[BOARD_ROOT])
+
+    def cells(self, field: str) -> dict[str, JsonValue]:
+        """The cells of a field, those of `put_cell` included."""
+        content: dict[str, JsonValue] = json.loads(str(self.map(field)))
+        for key, wire in self._put_cells.get(field, {}).items():
+            if wire is None:
+                content.pop(key, None)
+            else:
+                content[key] = wire
+        return content
+
+    def put_cell(self, field: str, key: str, wire: JsonValue, replaced: Iterable[str]) -> None:
+        """Write a cell in place of others, which are not read any more from now on.
+
+        The document itself is changed by `write_cells`, when the transaction cannot be taken back any more: taking back
+        would write the cells of other replicas, and could win over what these write meanwhile.
+        """
+        self._put_cells.setdefault(field, {}).update({**dict.fromkeys(replaced), key: wire})
+        self._hashes.pop(field, None)
+
+    def write_cells(self) -> None:
+        """At the end of a transaction that will not be taken back: make what `put_cell` did lasting."""
+        for field, cells in self._put_cells.items():
+            content = self.map(field)
+            for key, wire in cells.items():
+                if wire is not None:
+                    content[key] = wire
+                elif key in content:
+                    del content[key]
+        self._put_cells.clear()
+
+    def forget_cells(self) -> None:
+        """After a transaction was taken back: as if `put_cell` had not been called."""
+        for field in self._put_cells:
+            self._hashes.pop(field, None)
+        self._put_cells.clear()
 
     def text(self, field: str) -> pycrdt.Text:
         self._settle()
@@ -109,14 +162,71 @@ class Document:
     def map(self, field: str) -> pycrdt.Map[Any]:
         return cast("pycrdt.Map[Any]", self._roots[field])
 
+    def find(self, path: str, kind: type[_Root]) -> _Root | None:
+        """The shared type at ``field``, or in a record at ``field/key/name``; ``field/key`` is the record's own map.
+
+        None when it was not made yet. It must not be kept beyond the next change.
+        """
+        self._settle()
+        return self._containers.find(path, kind)
+
+    def make(self, path: str) -> SharedType:
+        """Inside a transaction: the same, made when it is missing.
+
+        All replicas that make a record at once make the same one, and the edits of all of them live.
+        """
+        self._settle()
+        return self._containers.make(path)
+
+    def put_record(self, path: str, wire: Mapping[str, JsonValue]) -> None:
+        """Inside a transaction: replace the record at ``path`` by one that holds ``wire``, which has been checked."""
+        self._forget(path)
+        self._containers.put(path, wire)
+
+    def read_record(self, path: str) -> JsonValue:
+        """The record at ``path`` in wire form; None when it is not there."""
+        record = self.find(path, pycrdt.Map)
+        if record is None:
+            return None
+        holder, _, key = path.rpartition("/")
+        content = records_wire({key: json.loads(str(record))}, self.field_at(holder))
+        return cast(dict[str, JsonValue], content)[key]
+
+    def drop_key(self, path: str, key: str) -> None:
+        """Inside a transaction: remove a key of the map at ``path``, and everything below it, if it is there."""
+        self._forget(f"{path}/{escape_path(key)}")
+        holder = self.find(path, pycrdt.Map)
+        if holder is not None and key in holder:
+            del holder[key]
+
+    def field_at(self, path: str) -> FieldLayout:
+        """The layout of the field at ``path``, which may be inside a record.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self._containers.field_at(path)
+
+    def read_text(self, path: str) -> str:
+        """The text at ``path``; empty when it was not made yet."""
+        text = self.find(path, pycrdt.Text)
+        return "" if text is None else str(text)
+
     def roots(self) -> list[pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]]:
         return list(self._roots.values())
 
+    def undoable_roots(self) -> list[pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]]:
+        """The roots whose edits may be taken back later: all but those with cells, see `crdt_board.cells`."""
+        return [root for name, root in self._roots.items() if self.kinds.get(name) not in CELL_KINDS]
+
     def text_index(self, field: str) -> TextIndex:
-        """Code point offsets of a text; valid until somebody else's change reaches that text."""
+        """Code point offsets of a text, by its path; valid until somebody else's change reaches that text."""
         index = self._text_indexes.get(field)
         if index is None:
-            index = self._text_indexes[field] = TextIndex(str(self.text(field)))
+            text = self.find(field, pycrdt.Text)
+            if text is None:
+                return TextIndex()
+            index = self._text_indexes[field] = TextIndex(str(text))
         return index
 
     def drop_text_indexes(self) -> None:
@@ -124,38 +234,49 @@ class Document:
         self._text_indexes.clear()
 
     @contextmanager
-    def local_transaction(self) -> Iterator[None]:
-        """Group local edits, which keep the text indexes themselves, into one transaction."""
+    def local_transaction(self, origin: int | None = None) -> Iterator[None]:
+        """Group local edits, which keep the text indexes themselves, into one transaction.
+
+        ``origin`` tells an `UndoHistory` that the transaction belongs to it.
+        """
         self._local = True
         try:
-            with guarded(), self.doc.transaction():
+            with guarded(), self.doc.transaction(origin=origin):
                 try:
                     yield
                 finally:
                     self._settle()
         finally:
             self._local = False
+            self._look_beyond_gaps()
 
     def edit_text(self, field: str, start: int, stop: int, inserted: str) -> None:
-        """Inside `local_transaction`: replace the code points from ``start`` to ``stop`` of a text.
+        """Inside `local_transaction`: replace the code points from ``start`` to ``stop`` of the text at a path.
 
         ``0 <= start <= stop <= text_index(field).chars``. Adjacent edits become one (invariant 4).
         """
         assert self._local, "an edit of a text outside a local transaction"
+        if field not in self._text_indexes:
+            self.make(field)
         index = self.text_index(field)
         first, last = index.to_byte(start), index.to_byte(stop)
         index.replace(start, stop, inserted)
         pending, encoded = self._pending, inserted.encode()
         if pending is None or pending.field != field or not pending.join(first, last, encoded):
-            self._settle()
+            self._pending_text = self.find(field, pycrdt.Text)
             self._pending = TextSplice(field, first, last, encoded)
+
+    def settle(self) -> None:
+        """Make the edit that is pending, so that it is not joined with the next one."""
+        self._settle()
 
     def _settle(self) -> None:
         """Make the pending edit."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        text = cast(pycrdt.Text, self._roots[pending.field])
+        text, self._pending_text = self._pending_text, None
+        assert text is not None
         if pending.removed:
             del text[pending.start : pending.start + pending.removed]
         if pending.inserted:
@@ -170,7 +291,9 @@ class Document:
             DocumentBroken: yrs panicked; this document must not be used any more.
         """
         with guarded(), self.doc.transaction():
-            return [self._apply_one(update) for update in updates]
+            answers = [self._apply_one(update) for update in updates]
+        self._look_beyond_gaps()
+        return answers
 
     def apply_or_raise(self, updates: Iterable[bytes]) -> None:
         """Apply updates that must be well-formed, as those from the journal are.
@@ -196,7 +319,30 @@ class Document:
                 change()
         finally:
             self.doc.unobserve(subscription)
+        self._look_beyond_gaps()
         return captured[0] if captured else EMPTY_UPDATE
+
+    def expect_gaps(self) -> None:
+        """An update was applied that builds on missing ones: from now on events are not all that tells of changes.
+
+        yrs fires none for a change inside a nested type which was made beyond a gap in its client's updates [measured].
+        So after each transaction every field of records counts as touched, and nothing that was cached of it is kept.
+        """
+        self._gapped = True
+        self._look_beyond_gaps()
+
+    @property
+    def has_records(self) -> bool:
+        return any(kind == "records" for kind in self.kinds.values())
+
+    def _look_beyond_gaps(self) -> None:
+        if not self._gapped:
+            return
+        for name, kind in self.kinds.items():
+            if kind == "records":
+                self._hashes.pop(name, None)
+                self._touched.add(name)
+                self._drop_indexes(name)
 
     def news_in(self, update: bytes) -> bytes:
         """Apply ``update`` and return only what was new in it (``EMPTY_UPDATE`` when nothing was).
@@ -247,15 +393,15 @@ class Document:
 
     def wire_state(self) -> dict[str, JsonValue]:
         """Every field that holds something, in wire form; sets are lists in the order of their canonical JSON."""
-        scalars = json.loads(str(self.state_map))
+        values = self._single_values()
         state: dict[str, JsonValue] = {}
         for name, kind in self.kinds.items():
-            if kind == "scalar":
-                if name in scalars:
-                    state[name] = scalars[name]
+            if kind in _SINGLE_KINDS:
+                if name in values:
+                    state[name] = values[name]
             else:
                 value = self._wire_container(name, kind)
-                if value or kind == "counter":
+                if _is_something(value, kind) or kind == "counter":
                     state[name] = value
         return state
 
@@ -266,35 +412,49 @@ class Document:
         """
         stale = [name for name in self.kinds if name not in self._hashes]
         if stale:
-            scalars = json.loads(str(self.state_map)) if any(self.kinds[name] == "scalar" for name in stale) else {}
+            values = self._single_values() if any(self.kinds[name] in _SINGLE_KINDS for name in stale) else {}
             for name in stale:
-                self._hashes[name] = self._field_hash(name, scalars)
+                self._hashes[name] = self._field_hash(name, values)
         present = {name: digest for name, digest in self._hashes.items() if digest is not None}
         return hashlib.sha256(canonical_json(present)).hexdigest()
 
-    def _field_hash(self, name: str, scalars: dict[str, JsonValue]) -> str | None:
+    def _single_values(self) -> dict[str, JsonValue]:
+        """The scalars and strict fields that were written."""
+        scalars, strict = json.loads(str(self.state_map)), json.loads(str(self.board_map))
+        values: dict[str, JsonValue] = {}
+        for name, kind in self.kinds.items():
+            if kind == "scalar" and name in scalars:
+                values[name] = scalars[name]
+            elif kind == "strict" and STRICT_PREFIX + name in strict:
+                values[name] = strict[STRICT_PREFIX + name]
+        return values
+
+    def _field_hash(self, name: str, values: dict[str, JsonValue]) -> str | None:
         kind = self.kinds[name]
-        if kind == "scalar":
-            if name not in scalars:
+        if kind in _SINGLE_KINDS:
+            if name not in values:
                 return None
-            value = scalars[name]
+            value = values[name]
         else:
             value = self._wire_container(name, kind)
-            if not value:
+            if not _is_something(value, kind):
                 return None
         return hashlib.sha256(canonical_json(value)).hexdigest()
 
     def _wire_container(self, name: str, kind: FieldKind) -> JsonValue:
         if kind == "text":
             return str(self.text(name))
+        if kind == "records":
+            self._settle()
+            return records_wire(json.loads(str(self.map(name))), self.layout.by_name[name])
         if kind == "list":
             return cast(JsonValue, json.loads(str(self.array(name))))
+        if kind in CELL_KINDS:
+            return reading(self.layout.by_name[name], self.cells(name))
         content = json.loads(str(self.map(name)))
         if kind == "set":
             return [content[key] for key in sorted(content)]
-        if kind == "counter":
-            return sum(cell for cell in content.values() if isinstance(cell, int))
-        return cast(JsonValue, content)
+        return sum(cell for cell in content.values() if isinstance(cell, int)) if kind == "counter" else content
 
     def _declare_root(self, name: str, kind: FieldKind) -> None:
         def whole(document: Document, _events: Sequence[_DeepEvent]) -> None:
@@ -303,12 +463,17 @@ class Document:
         def keys(document: Document, events: Sequence[_DeepEvent]) -> None:
             document._on_keys(name, events)
 
+        def records(document: Document, events: Sequence[_DeepEvent]) -> None:
+            document._on_records(name, events)
+
         if kind == "text":
             self._observe(name, pycrdt.Text, whole)
         elif kind == "list":
             self._observe(name, pycrdt.Array, whole)
+        elif kind == "records":
+            self._observe(name, pycrdt.Map, records)
         else:
-            self._observe(name, pycrdt.Map, whole if kind == "counter" else keys)
+            self._observe(name, pycrdt.Map, whole if kind == "counter" or kind in CELL_KINDS else keys)
 
     def _observe(
         self, name: str, kind: type[_Root], on_change: Callable[[Document, Sequence[_DeepEvent]], None]
@@ -347,11 +512,42 @@ class Document:
                     self._touched.add(escape_path(str(key)))
                     self._hashes.pop(str(key), None)
 
+    def _on_board(self, events: Sequence[_DeepEvent]) -> None:
+        for event in events:
+            for key in _changed_keys(event):
+                name = str(key)
+                if name.startswith(STRICT_PREFIX):
+                    self._touched.add(escape_path(name.removeprefix(STRICT_PREFIX)))
+                    self._hashes.pop(name.removeprefix(STRICT_PREFIX), None)
+
     def _on_keys(self, field: str, events: Sequence[_DeepEvent]) -> None:
         self._hashes.pop(field, None)
         for event in events:
             for key in _changed_keys(event):
                 self._touched.add(f"{field}/{escape_path(str(key))}")
+
+    def _on_records(self, field: str, events: Sequence[_DeepEvent]) -> None:
+        self._hashes.pop(field, None)
+        for event in events:
+            for parts in changed_paths(self._observed_field(field), event.path, getattr(event, "keys", ())):
+                path = "/".join([field, *map(escape_path, parts)])
+                self._touched.add(path)
+                if not self._local:
+                    self._drop_indexes(path)
+
+    def _observed_field(self, name: str) -> FieldLayout:
+        """The field of a root, also when the layout that is declared now lacks it."""
+        return self.layout.by_name.get(name) or FieldLayout(name=name, kind="records")
+
+    def _forget(self, path: str) -> None:
+        """Nothing that was known of the texts at a path and below it holds any longer."""
+        self._settle()
+        self._drop_indexes(path)
+
+    def _drop_indexes(self, path: str) -> None:
+        below = f"{path}/"
+        for each in [each for each in self._text_indexes if each == path or each.startswith(below)]:
+            del self._text_indexes[each]
 
     def _on_whole(self, field: str) -> None:
         self._hashes.pop(field, None)
@@ -368,6 +564,11 @@ class Document:
             # yrs could not integrate a block, and may have integrated others before it.
             raise DocumentBroken(str(error)) from error
         return None
+
+
+def _is_something(value: JsonValue, kind: FieldKind) -> bool:
+    """Whether a field holds something: cells hold values that may be false or zero, containers are not empty."""
+    return value is not None if kind in CELL_KINDS else bool(value)
 
 
 def _changed_keys(event: _DeepEvent) -> Iterable[str | int]:

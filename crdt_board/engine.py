@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from crdt_board import snapshots
 from crdt_board.canonical import canonical_json
-from crdt_board.checkpoints import Checkpoint, CommitRequest, decode_checkpoint
+from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, decode_checkpoint
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.document import Document
 from crdt_board.errors import (
@@ -204,7 +204,8 @@ class Engine:
 
         Raises:
             VersionConflict, IdempotencyMismatch: see `crdt_board.board.Board.commit`; nothing was changed.
-            InvalidValue: the patch does not fit the board's layout; nothing was changed.
+            InvalidValue: the patch does not fit the board's layout, or sets a strict field without an
+                ``expected_version``; nothing was changed.
             LimitExceeded: the metadata is too large; nothing was changed.
             BoardClosed: the engine was closed before the commit was decided.
         """
@@ -382,7 +383,7 @@ class Engine:
             try:
                 plans = plan_submissions(self._loaded, batch, self.limits, refused=refused, one_by_one=one_by_one)
                 commit = batch.open_commit()
-                plan = plan_commit(self._loaded, commit, plans, self.limits) if commit else None
+                plan = plan_commit(self._loaded, commit, plans, self.limits, self._clock.now_ms()) if commit else None
                 return [*plans, plan] if plan else plans
             except Poisoned as poisoned:
                 logger.warning("board %s: an update is refused and the document rebuilt", self.board_id)
@@ -585,6 +586,7 @@ def _append_request(entries: Sequence[Entry], plans: Sequence[Plan], *, expected
 
 
 def _check_request(request: CommitRequest, limits: Limits) -> None:
+    check_decisions(request)
     check_name(request.step, "step", limits.step_chars_max)
     check_name(request.agent, "agent", limits.agent_chars_max)
     if request.idempotency_key is not None:

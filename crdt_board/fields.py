@@ -5,32 +5,44 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Iterable, Mapping, MutableMapping, MutableSequence, MutableSet
 from types import NoneType, UnionType
 from typing import Annotated, Any, NoReturn, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue
-from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation
 from pydantic.fields import FieldInfo
 
 from crdt_board.annotations import origin_of, walk_annotation
 from crdt_board.errors import InvalidValue, ModelError
 from crdt_board.exactness import same_value
 from crdt_board.layout import STATE_ROOT, FieldKind
+from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.merge_types import Counter, Text
+from crdt_board.orders import CellOrder
+from crdt_board.policies import order_of, plain_metadata, policy_of, policy_problem, time_problem
 from crdt_board.values import ValueCodec
-from crdt_board.wire_values import check_text, child_path, element_key
+from crdt_board.wire_values import check_text, child_path, element_key, invalid_value, same_wire
 
 CONTAINERS: dict[type, FieldKind] = {Text: "text", Counter: "counter", list: "list", set: "set", dict: "dict"}
 """Which annotation chooses which merge policy; every other annotation is a scalar."""
 
+VALUE_KINDS: frozenset[FieldKind] = frozenset({"scalar", "max", "min", "candidates", "strict"})
+"""The kinds of fields that hold one value, which is written whole."""
+
 SUPPORTED = (
     "a scalar (str, int, float, bool, Enum, Literal, datetime, UUID, Decimal, bytes, tuple, frozenset, a frozen "
-    "pydantic model, or a union of these), Text, Counter, list[T], set[T] or dict[str, T] with a scalar T"
+    "pydantic model, or a union of these), Text, Counter, list[T], set[T] or dict[str, T] with a scalar T, or "
+    "dict[str, M] with a BoardModel M"
 )
+
+_IN_RECORDS: frozenset[FieldKind] = frozenset({"scalar", "text", "list", "set", "dict", "counter", "records"})
+_RECORD_LEVELS_MAX = (DEFAULT_LIMITS.nesting_depth_max - 1) // 2
+"""Each level is two shared types, the record and the map of those in it; what a container holds is one more."""
 
 _LOOKALIKES: dict[type, str] = {MutableSequence: "list", MutableSet: "set", MutableMapping: "dict"}
 _Problem = tuple[str, str]  # what is wrong, and what to write instead
+UNWRITTEN: Any = object()
 _NAME = re.compile(r"[^\W_]\w*")
 
 
@@ -44,6 +56,10 @@ class FieldSpec:
     whole: ValueCodec[Any]
     """Validates all of the field's value at once; the same as ``codec`` for scalars."""
     info: FieldInfo
+    record: type[BaseModel] | None = None
+    """The class of the records, for the kind ``records``."""
+    order: CellOrder | None = None
+    """How values compare, for the kinds ``max`` and ``min``."""
 
     @property
     def required(self) -> bool:
@@ -57,25 +73,74 @@ class FieldSpec:
         """What a field that is not required reads as before it was written, in wire form."""
         return self.to_wire(self.default())
 
-    def to_wire(self, value: object) -> JsonValue:
+    def to_wire(self, value: object, path: str | None = None) -> JsonValue:
         """All of the field's value, validated, in wire form; a set as a list in the order of its keys.
+
+        ``path`` is where it is, when that is not the field's name.
 
         Raises:
             InvalidValue: it does not fit, or would not come back as written.
         """
-        valid = self.whole.validate(plain_value(value), self.name)
+        path = self.name if path is None else path
+        value = plain_value(value)
+        if self.kind == "records" and isinstance(value, dict):
+            value = {key: plain_value(record) for key, record in value.items()}
+        valid = self.whole.validate(value, path)
         if self.kind == "list":
-            return [self.codec.encode(item, child_path(self.name, index)) for index, item in enumerate(valid)]
+            return [self.codec.encode(item, child_path(path, index)) for index, item in enumerate(valid)]
         if self.kind == "set":
-            return sorted((self.codec.encode(item, self.name) for item in valid), key=element_key)
+            return sorted((self.codec.encode(item, path) for item in valid), key=element_key)
         if self.kind == "dict":
             return {
-                check_text(key, self.name): self.codec.encode(item, child_path(self.name, key))
-                for key, item in valid.items()
+                check_text(key, path): self.codec.encode(item, child_path(path, key)) for key, item in valid.items()
             }
+        if self.kind == "records":
+            return {check_text(key, path): self.record_wire(item, child_path(path, key)) for key, item in valid.items()}
         if self.kind == "counter":
             return int(valid)
-        return self.codec.encode(str(valid) if self.kind == "text" else valid, self.name)
+        return self.codec.encode(str(valid) if self.kind == "text" else valid, path)
+
+    def record_wire(self, record: object, path: str) -> dict[str, JsonValue]:
+        """One record of a records field, validated, with all of its fields in wire form.
+
+        Raises:
+            InvalidValue: as `to_wire`.
+        """
+        valid = self.codec.validate(plain_value(record), path)
+        if type(valid) is not self.record:
+            raise invalid_value(path, f"is a {type(valid).__name__}, not a {_name(self.record)}")
+        return {name: spec.to_wire(getattr(valid, name), child_path(path, name)) for name, spec in self.inside.items()}
+
+    def json_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the wire form; of records only that they are an object, each field has its own."""
+        return {"type": "object"} if self.record else self.whole.json_schema()
+
+    def stored_in(self, state: Mapping[str, JsonValue]) -> JsonValue:
+        """The field's value in a state or record, in which those that were never written may be missing.
+
+        Without a value and a default it is an object that equals no value.
+        """
+        if self.name in state:
+            return state[self.name]
+        return UNWRITTEN if self.required else self.default_wire()
+
+    def same(self, one: JsonValue, other: JsonValue) -> bool:
+        """Whether two values of the field in wire form read alike."""
+        if self.kind != "records" or not (isinstance(one, dict) and isinstance(other, dict)):
+            return same_wire(one, other)
+        return one.keys() == other.keys() and all(self.same_record(each, other[key]) for key, each in one.items())
+
+    def same_record(self, one: JsonValue, other: JsonValue) -> bool:
+        """Whether two records in wire form read alike."""
+        if not (isinstance(one, dict) and isinstance(other, dict)):
+            return same_wire(one, other)
+        return all(spec.same(spec.stored_in(one), spec.stored_in(other)) for spec in self.inside.values())
+
+    @property
+    def inside(self) -> dict[str, FieldSpec]:
+        """The fields of each record of a records field, in order of declaration."""
+        assert self.record is not None
+        return record_fields(self.record)
 
 
 def nearest_name(name: object, known: Iterable[str]) -> str:
@@ -85,9 +150,16 @@ def nearest_name(name: object, known: Iterable[str]) -> str:
 
 
 def plain_value(value: object) -> object:
-    """A live container as the plain one that pydantic knows."""
-    to_python = getattr(value, "to_python", None)
+    """A live container or record as the plain one that pydantic knows."""
+    to_python = getattr(value, "_board_python", None) or getattr(value, "to_python", None)
     return to_python() if callable(to_python) else value
+
+
+def record_fields(record: type[BaseModel]) -> dict[str, FieldSpec]:
+    """The resolved fields of a `BoardModel`, in order of declaration."""
+    board_model = cast(Any, record)
+    board_model.board_layout()
+    return cast(dict[str, FieldSpec], board_model.__board_fields__)
 
 
 def resolve_field(model: type[BaseModel], name: str, info: FieldInfo) -> FieldSpec:
@@ -101,21 +173,32 @@ def resolve_field(model: type[BaseModel], name: str, info: FieldInfo) -> FieldSp
         raise ModelError(f"{model.__name__}.{name}: {reason}; {instead}", field=name, reason=reason, instead=instead)
 
     annotation = info.annotation
-    kind = CONTAINERS.get(cast(type, origin_of(annotation)), "scalar")
+    problem = policy_problem(info)
+    if problem is not None:
+        refuse(*problem)
+    kind = policy_of(info) or CONTAINERS.get(cast(type, origin_of(annotation)), "scalar")
+    if kind == "dict" and _record_class(annotation) is not None:
+        kind = "records"
     if not _NAME.fullmatch(name) or name == "board_layout" or (name == STATE_ROOT and kind != "scalar"):
         refuse("this name is taken by the board itself", "write another name that starts with a letter")
     if info.alias is not None or info.validation_alias is not None or info.serialization_alias is not None:
         refuse("an alias would give the field two names", "write the name under which it is stored as the field's name")
-    if kind == "scalar":
+    if kind in VALUE_KINDS:
         problem = _scalar_problem(annotation) or _content_problem(annotation)
     else:
-        problem = _container_problem(annotation, kind, info)
+        problem = _container_problem(annotation, kind, info) or _records_problem(model, annotation)
     if problem is not None:
         refuse(*problem)
-    spec = _spec(model, name, info, kind)
+    try:
+        spec = _spec(model, name, info, kind)
+    except InvalidValue as error:
+        refuse(f"the bound {error.path} {error.reason}", "write a bound that the field itself would accept")
+    problem = time_problem(spec.order, model.model_config) if spec.order is not None else None
+    if problem is not None:
+        refuse(*problem)
     try:
         _check_default(spec)
-        spec.whole.json_schema()
+        spec.json_schema()
     except InvalidValue as error:
         refuse(f"the default {error.reason}", "write a default that the field itself would accept as it is")
     except PydanticInvalidForJsonSchema as error:
@@ -126,11 +209,46 @@ def resolve_field(model: type[BaseModel], name: str, info: FieldInfo) -> FieldSp
 def _spec(model: type[BaseModel], name: str, info: FieldInfo, kind: FieldKind) -> FieldSpec:
     annotation: Any = info.annotation
     config = model.model_config
-    if kind == "scalar":
-        codec = ValueCodec[Any](Annotated[annotation, *info.metadata] if info.metadata else annotation, config)
-        return FieldSpec(name, kind, codec, codec, info)
+    if kind in VALUE_KINDS:
+        metadata = plain_metadata(info)
+        codec = ValueCodec[Any](Annotated[annotation, *metadata] if metadata else annotation, config)
+        order = order_of(info, ValueCodec[Any](annotation, config)) if kind in ("max", "min") else None
+        return FieldSpec(name, kind, codec, codec, info, order=order)
     element = {"text": str, "counter": int}.get(kind) or get_args(annotation)[-1]
-    return FieldSpec(name, kind, ValueCodec(element, config), ValueCodec(annotation, config), info)
+    record = _record_class(annotation) if kind == "records" else None
+    return FieldSpec(name, kind, ValueCodec(element, config), ValueCodec(annotation, config), info, record)
+
+
+def _record_class(annotation: Any) -> type[BaseModel] | None:
+    """What the records of a ``dict[str, Model]`` are, or None when it holds no records."""
+    element = (get_args(annotation) or (None,))[-1]
+    is_record = origin_of(annotation) is dict and isinstance(element, type) and hasattr(element, "board_layout")
+    return cast(type[BaseModel], element) if is_record else None
+
+
+def _records_problem(model: type[BaseModel], annotation: Any) -> _Problem | None:
+    record = _record_class(annotation)
+    if record is None:
+        return None
+    if any(each is model for each in walk_annotation(annotation)):
+        return (
+            f"a {_name(record)} would hold a {model.__name__} again, without end",
+            "write the key of the other record, in a field of type str",
+        )
+    try:
+        inside = record_fields(record)
+    except PydanticUndefinedAnnotation as error:
+        return f"{_name(record)} names {error.name}, which is not defined yet", "write that class above this one"
+    for spec in inside.values():
+        if spec.kind not in _IN_RECORDS:
+            return f"{_name(record)}.{spec.name} is a {spec.kind}, which only a board itself can have", "write it there"
+    if _record_levels(record) > _RECORD_LEVELS_MAX:
+        return f"records are nested more than {_RECORD_LEVELS_MAX} levels deep", "write the inner ones beside it"
+    return None
+
+
+def _record_levels(record: type[BaseModel]) -> int:
+    return 1 + max((_record_levels(spec.record) for spec in record_fields(record).values() if spec.record), default=0)
 
 
 def _scalar_problem(annotation: Any) -> _Problem | None:
@@ -171,8 +289,10 @@ def _element_problem(arguments: tuple[Any, ...], kind: FieldKind) -> _Problem | 
     if not arguments:
         example = "dict[str, int]" if kind == "dict" else f"{kind}[str]"
         return f"a bare {kind} does not say what it holds", f"write the type of its elements, as in {example}"
-    if kind == "dict" and arguments[0] is not str:
+    if kind in ("dict", "records") and arguments[0] is not str:
         return f"keys of a dict must be str, not {_name(arguments[0])}", f"write dict[str, {_name(arguments[1])}]"
+    if kind == "records":
+        return None
     element = arguments[-1]
     if origin_of(element) in (list, set, dict):
         return (
@@ -188,7 +308,10 @@ def _content_problem(annotation: Any) -> _Problem | None:
         if not isinstance(each, type) or get_origin(each) is not None:
             continue
         if hasattr(each, "board_layout"):
-            return f"records ({each.__name__} is a BoardModel) are not merged by this version", f"write {SUPPORTED}"
+            return (
+                f"records ({each.__name__} is a BoardModel) merge only as the values of a dict",
+                f"write dict[str, {each.__name__}], or a frozen pydantic BaseModel for what is replaced whole",
+            )
         if issubclass(each, Text | Counter):
             return f"{each.__name__} must be a field of its own", f"write {'str' if issubclass(each, Text) else 'int'}"
         if not _is_frozen(each):
@@ -216,7 +339,7 @@ def _hash_problem(element: Any) -> _Problem | None:
 
 
 def _check_default(spec: FieldSpec) -> None:
-    if spec.kind != "scalar" or spec.required:
+    if spec.kind not in VALUE_KINDS or spec.required:
         return
     if spec.info.default_factory is not None:
         raise InvalidValue("", reason="of a factory would be another one in each replica", path=spec.name)

@@ -54,7 +54,7 @@ class BoardHost:
         self.store = store
         self.limits = limits
         self._idle_seconds = idle_seconds
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._journal = GroupCommit(store)
         self._slots: dict[str, _Slot] = {}
         self._closed = False
@@ -161,7 +161,7 @@ class BoardHost:
             self._journal,
             board_id,
             epoch=secrets.token_hex(8),
-            clock=self._clock,
+            clock=self.clock,
             limits=self.limits,
         )
 

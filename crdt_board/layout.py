@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crdt_board.canonical import canonical_json
 from crdt_board.errors import SchemaMismatch
+from crdt_board.orders import CellOrder
 
 STATE_ROOT = "state"
 """The root map that holds every scalar field under its name."""
@@ -25,12 +26,36 @@ BOARD_ROOT = "$board"
 _NAME_CHARS_MAX = 200
 _FIELDS_MAX = 1_000
 
-FieldKind = Literal["scalar", "text", "list", "set", "dict", "counter"]
-"""``scalar`` lives in the root map ``state``; every other kind has a root named as the field."""
+STRICT_PREFIX = "field:"
+"""What stands before the name of a strict field in the root map ``$board``."""
+
+FieldKind = Literal[
+    "scalar",
+    "text",
+    "list",
+    "set",
+    "dict",
+    "counter",
+    "max",
+    "min",
+    "candidates",
+    "strict",
+    "records",
+    "record_list",
+]
+"""``scalar`` lives in the root map ``state``, ``strict`` in ``$board``; every other kind has a root named as the field.
+
+Inside a record, scalars are keys of the record's own map, and every other kind is a shared type under its name.
+"""
 
 
 class FieldLayout(BaseModel):
-    """One field. ``json_schema`` describes the field's value as a whole, in wire form."""
+    """One field. ``json_schema`` describes the field's value as a whole, in wire form.
+
+    ``fields`` are those of each record, for the kinds ``records`` and ``record_list``, whose content is described there
+    and not in ``json_schema``. ``order`` says how the values of
+    the kinds ``max`` and ``min`` compare.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,6 +63,19 @@ class FieldLayout(BaseModel):
     kind: FieldKind
     required: bool = False
     json_schema: dict[str, Any] = {}
+    fields: tuple[FieldLayout, ...] = ()
+    order: CellOrder | None = None
+
+    @model_validator(mode="after")
+    def _has_its_order(self) -> Self:
+        if (self.order is not None) != (self.kind in ("max", "min")):
+            raise ValueError(f"{self.name}: an order belongs to the kinds max and min, and these need one")
+        return self
+
+    @cached_property
+    def by_name(self) -> dict[str, FieldLayout]:
+        """The fields of each record under their names."""
+        return {field.name: field for field in self.fields}
 
 
 class Layout(BaseModel):
@@ -56,6 +94,10 @@ class Layout(BaseModel):
         if any(field.name == STATE_ROOT and field.kind != "scalar" for field in self.fields):
             raise ValueError(f"{STATE_ROOT!r} is the root of the scalars and can be no container")
         return self
+
+    @cached_property
+    def by_name(self) -> dict[str, FieldLayout]:
+        return {field.name: field for field in self.fields}
 
     @cached_property
     def kinds(self) -> dict[str, FieldKind]:
@@ -80,20 +122,9 @@ def check_successor(stored: Layout, offered: Layout, stored_number: int) -> bool
     """
     if stored.fingerprint == offered.fingerprint:
         return False
-    before = {field.name: field for field in stored.fields}
-    after = {field.name: field for field in offered.fields}
-    problems = [
-        f"{name}: {_difference(before[name], after[name])}"
-        for name in before.keys() & after.keys()
-        if _difference(before[name], after[name])
-    ]
-    added = after.keys() - before.keys()
-    problems += [f"{name}: is new and has no default" for name in added if after[name].required]
-    if not problems and added and before.keys() - after.keys():
-        problems = [
-            f"{name}: is missing in {offered.title}, which adds {', '.join(sorted(added))}"
-            for name in before.keys() - after.keys()
-        ]
+    problems, adds, lacks = _compare(stored.fields, offered.fields, "")
+    if not problems and adds and lacks:
+        problems = [f"{path}: is missing in {offered.title}, which adds {', '.join(sorted(adds))}" for path in lacks]
     if problems:
         problems.sort()
         raise SchemaMismatch(
@@ -101,12 +132,35 @@ def check_successor(stored: Layout, offered: Layout, stored_number: int) -> bool
             fields=problems,
             board_schema=stored_number,
         )
-    return bool(added)
+    return bool(adds)
+
+
+def _compare(
+    stored: tuple[FieldLayout, ...], offered: tuple[FieldLayout, ...], prefix: str
+) -> tuple[list[str], list[str], list[str]]:
+    """What cannot be reconciled between two versions of some fields, what the second adds, and what it lacks."""
+    before = {field.name: field for field in stored}
+    after = {field.name: field for field in offered}
+    added, missing = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
+    problems = [f"{prefix}{name}: is new and has no default" for name in added if after[name].required]
+    adds, lacks = [prefix + name for name in added], [prefix + name for name in missing]
+    for name in sorted(before.keys() & after.keys()):
+        difference = _difference(before[name], after[name])
+        if difference:
+            problems.append(f"{prefix}{name}: {difference}")
+            continue
+        inner = _compare(before[name].fields, after[name].fields, f"{prefix}{name}/*/")
+        problems += inner[0]
+        adds += inner[1]
+        lacks += inner[2]
+    return problems, adds, lacks
 
 
 def _difference(before: FieldLayout, after: FieldLayout) -> str:
     if before.kind != after.kind:
         return f"is a {before.kind} on the board and a {after.kind} in the model"
-    if before.json_schema != after.json_schema:
+    if not before.fields and before.json_schema != after.json_schema:
         return "has another JSON Schema on the board than in the model"
+    if before.order != after.order:
+        return "compares otherwise, or has other bounds, on the board than in the model"
     return ""

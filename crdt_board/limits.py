@@ -31,6 +31,8 @@ class Limits:
     """One JSON control message."""
     checkpoint_metadata_bytes_max: int = 256 * 1024
     """``output``, ``handoff``, ``trace`` and ``tags`` of one commit together, as JSON."""
+    undo_steps_max: int = 10_000
+    """Steps that one handle on a board can take back."""
     batch_updates_max: int = 4096
     batch_bytes_max: int = 1024 * 1024
     """How much the writer of a board applies and appends in one go."""

@@ -165,5 +165,7 @@ def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
             board_id=first.board_id,
             seq=first.seq,
         ) from error
+    if loaded.waiting:
+        loaded.document.expect_gaps()
     loaded.document.take_touched()
     loaded.waiting = still_waiting(loaded.document, loaded.waiting)

@@ -56,7 +56,7 @@ async def open_board(
         await engine.join(model.board_layout())
         replica = Replica(model.board_layout(), update_bytes_max=engine.limits.update_bytes_max)
         link = LocalLink(engine, replica)
-        session = BoardSession(replica, link)
+        session = BoardSession(replica, link, host.clock)
         await link.start(session)
         link.announce(AgentPresence(agent=agent))
         async with closing(Board(session, model, agent)) as board:

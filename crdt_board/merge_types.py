@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
+
+if TYPE_CHECKING:
+    from crdt_board.live.anchors import Anchor
+    from crdt_board.live.streams import EditStream
 
 
 def _not_live(what: str) -> NoReturn:
@@ -48,6 +52,32 @@ class Text(str):
     def apply(self, new_text: str) -> None:
         """Make the text equal to ``new_text`` with the smallest edit, so that others' edits elsewhere survive."""
         _not_live("apply()")
+
+    def anchor(self, at: int | str, stop: int | None = None, *, side: Literal["after", "before"] = "after") -> Anchor:
+        """A mark that follows its text: the quoted stretch ``at``, the slice ``[at:stop]``, or the place ``at``.
+
+        ``side`` says beside which character a place stays: the one after it, or the one before it.
+
+        Raises:
+            InvalidValue: the quote is not there once (as `replace`), or the slice is empty.
+        """
+        _not_live("anchor()")
+
+    def anchor_from(self, written: str) -> Anchor:
+        """The anchor that ``str(anchor)`` wrote, here or on another replica.
+
+        Raises:
+            InvalidValue: it is none, is in another text, or at characters that have not arrived here.
+        """
+        _not_live("anchor_from()")
+
+    def edit_stream(self, index: int | None = None) -> EditStream:
+        """Write piece by piece, at ``index`` or at the end, while others edit.
+
+        ``async with board.state.draft.edit_stream() as stream: stream.write(token)``. What was written when the block
+        ends stays, also when it ends by an exception or is cancelled.
+        """
+        _not_live("edit_stream()")
 
     def __iadd__(self, text: str) -> Text:
         return Text(str(self) + text)

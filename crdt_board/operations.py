@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
-from crdt_board.checkpoints import AddElement, DropKey, Increment, PatchOp, SetValue, SpliceRange
+import pycrdt
+
+from crdt_board.cell_operations import NOBODY, POLICY_KINDS, Committer, checked_policy_change
+from crdt_board.checkpoints import AddElement, Decide, DropKey, Increment, PatchOp, Propose, SetValue, SpliceRange
 from crdt_board.counters import check_amount, raised_cell
 from crdt_board.document import Document
 from crdt_board.layout import FieldKind
-from crdt_board.positions import Root, check_position, index_of
+from crdt_board.positions import Root, check_position, index_of, is_stored
+from crdt_board.records import check_record, split_path
 from crdt_board.wire_values import check_text, check_wire, child_path, element_key, invalid_value
 
 _Change = Callable[[], None]
 
 
-def apply_patch(document: Document, operations: Sequence[PatchOp]) -> None:
-    """Apply operations inside the transaction that is open; counters change in the cell of ``document``'s client id.
+def apply_patch(document: Document, operations: Sequence[PatchOp], committer: Committer = NOBODY) -> None:
+    """Apply operations inside the transaction that is open; cells are written under ``document``'s client id.
 
     Raises:
         InvalidValue: an operation names an unknown field, does not fit its kind, or holds what a document cannot give
@@ -27,14 +31,46 @@ def apply_patch(document: Document, operations: Sequence[PatchOp]) -> None:
     for field, times in increments.items():
         if times > 1:
             raise invalid_value(field, "is incremented twice by one patch")
-    for change in [_checked(document, operation) for operation in operations]:
+    _check_independence(operations)
+    for change in [_checked_at(document, operation, committer) for operation in operations]:
         change()
+    document.write_cells()
 
 
-def _checked(document: Document, operation: PatchOp) -> _Change:
-    kind = document.kinds.get(operation.field)
-    if kind is None:
-        raise invalid_value(operation.field, "the board has no such field")
+def _check_independence(operations: Sequence[PatchOp]) -> None:
+    """Nothing is changed in a record that the same patch replaces, so that what was checked holds when it is done."""
+    replaced = {
+        child_path(operation.field, operation.key)
+        for operation in operations
+        if isinstance(operation, SetValue | DropKey) and operation.key is not None
+    }
+    for operation in operations if replaced else ():
+        parts = operation.field.split("/")
+        if any("/".join(parts[:end]) in replaced for end in range(2, len(parts))):
+            raise invalid_value(operation.field, "is in a record that the same patch replaces")
+
+
+def _checked_at(document: Document, operation: PatchOp, committer: Committer) -> _Change:
+    """The change of one operation; inside a record that is not there it does nothing, since deletions win."""
+    try:
+        field = document.field_at(check_text(operation.field, ""))
+    except KeyError:
+        raise invalid_value(operation.field, "the board has no such field") from None
+    change = _checked(document, operation, field.kind, committer)
+    record = operation.field.rpartition("/")[0]
+
+    def unless_deleted() -> None:
+        if document.find(record, pycrdt.Map) is not None:
+            change()
+
+    return unless_deleted if record else change
+
+
+def _checked(document: Document, operation: PatchOp, kind: FieldKind, committer: Committer) -> _Change:
+    if kind in POLICY_KINDS:
+        return checked_policy_change(document, operation, kind, committer) or _refuse(operation, kind)
+    if isinstance(operation, Propose | Decide):
+        _refuse(operation, kind)
     if isinstance(operation, SpliceRange):
         return _splice_text(document, operation) if kind == "text" else _splice_list(document, operation, kind)
     if isinstance(operation, SetValue):
@@ -50,28 +86,45 @@ def _refuse(operation: PatchOp, kind: FieldKind) -> NoReturn:
 
 def _set_value(document: Document, operation: SetValue, kind: FieldKind) -> _Change:
     key = operation.field if operation.key is None else check_text(operation.key, operation.field)
+    if kind == "records" and operation.key is not None:
+        return _put_record(document, operation, key)
     if kind == "scalar" and operation.key is None:
-        content, path = document.state_map, operation.field
+        holder, name = operation.field.rpartition("/")[::2]
+        key, path = split_path(name)[0], operation.field
     elif kind == "dict" and operation.key is not None:
-        content, path = document.map(operation.field), child_path(operation.field, key)
+        holder, path = operation.field, child_path(operation.field, key)
     else:
         _refuse(operation, kind)
     value = check_wire(operation.value, path)
 
     def change() -> None:
+        content = _made_map(document, holder) if holder else document.state_map
         content[key] = value
 
     return change
 
 
-def _drop(document: Document, operation: DropKey, kind: FieldKind) -> _Change:
-    if kind not in ("dict", "set"):
-        _refuse(operation, kind)
-    content, key = document.map(operation.field), check_text(operation.key, operation.field)
+def _put_record(document: Document, operation: SetValue, key: str) -> _Change:
+    path = child_path(operation.field, key)
+    value = check_record(operation.value, document.field_at(operation.field), path)
 
     def change() -> None:
-        if key in content:
-            del content[key]
+        document.put_record(path, value)
+
+    return change
+
+
+def _made_map(document: Document, path: str) -> pycrdt.Map[Any]:
+    return cast("pycrdt.Map[Any]", document.make(path))
+
+
+def _drop(document: Document, operation: DropKey, kind: FieldKind) -> _Change:
+    if kind not in ("dict", "set", "records"):
+        _refuse(operation, kind)
+    key = check_text(operation.key, operation.field)
+
+    def change() -> None:
+        document.drop_key(operation.field, key)
 
     return change
 
@@ -79,10 +132,10 @@ def _drop(document: Document, operation: DropKey, kind: FieldKind) -> _Change:
 def _add(document: Document, operation: AddElement, kind: FieldKind) -> _Change:
     if kind != "set":
         _refuse(operation, kind)
-    content, value = document.map(operation.field), check_wire(operation.value, operation.field)
+    value = check_wire(operation.value, operation.field)
 
     def change() -> None:
-        content[element_key(value)] = value
+        _made_map(document, operation.field)[element_key(value)] = value
 
     return change
 
@@ -90,22 +143,31 @@ def _add(document: Document, operation: AddElement, kind: FieldKind) -> _Change:
 def _increment(document: Document, operation: Increment, kind: FieldKind) -> _Change:
     if kind != "counter":
         _refuse(operation, kind)
-    cells, amount = document.map(operation.field), check_amount(operation.amount, operation.field)
-    raised = raised_cell(cells, document.client_id, amount, operation.field)
+    amount = check_amount(operation.amount, operation.field)
+
+    def raised() -> int:
+        cells = document.find(operation.field, pycrdt.Map)
+        return raised_cell(cells, document.client_id, amount, operation.field) if cells is not None else amount
+
+    raised()
 
     def change() -> None:
-        cells[str(document.client_id)] = raised
+        part = raised()
+        _made_map(document, operation.field)[str(document.client_id)] = part
 
     return change
 
 
 def _splice_text(document: Document, operation: SpliceRange) -> _Change:
-    root, text = document.text(operation.field), check_text(operation.text, operation.field)
+    text = check_text(operation.text, operation.field)
     if operation.items:
         raise invalid_value(operation.field, "is a text: the operation puts items into it")
-    _check_range(root, operation)
+    _check_range(document.find(operation.field, pycrdt.Text), operation)
 
     def change() -> None:
+        root = cast(pycrdt.Text, document.make(operation.field))
+        if _is_gone(root, operation):
+            return
         start, stop = _range(root, operation)
         offsets = document.text_index(operation.field)
         offsets.replace(offsets.to_char(start), offsets.to_char(stop), text)
@@ -122,10 +184,13 @@ def _splice_list(document: Document, operation: SpliceRange, kind: FieldKind) ->
         _refuse(operation, kind)
     if operation.text:
         raise invalid_value(operation.field, "is a list: the operation puts text into it")
-    root, items = document.array(operation.field), [check_wire(item, operation.field) for item in operation.items]
-    _check_range(root, operation)
+    items = [check_wire(item, operation.field) for item in operation.items]
+    _check_range(document.find(operation.field, pycrdt.Array), operation)
 
     def change() -> None:
+        root = cast("pycrdt.Array[Any]", document.make(operation.field))
+        if _is_gone(root, operation):
+            return
         start, stop = _range(root, operation)
         if start < stop:
             del root[start:stop]
@@ -134,12 +199,22 @@ def _splice_list(document: Document, operation: SpliceRange, kind: FieldKind) ->
     return change
 
 
-def _check_range(root: Root, operation: SpliceRange) -> None:
+def _check_range(root: Root | None, operation: SpliceRange) -> None:
     """Resolving once beforehand leaves nothing that could fail between two changes."""
+    if root is None:
+        return
     for position in (operation.start, operation.stop):
         if position is not None:
             check_position(root, position, operation.field)
-    _range(root, operation)
+    if not _is_gone(root, operation):
+        _range(root, operation)
+
+
+def _is_gone(root: Root, operation: SpliceRange) -> bool:
+    """Whether the text or list that the operation means was deleted, and another one is now in its place."""
+    return "/" in operation.field and any(
+        position is not None and not is_stored(root, position) for position in (operation.start, operation.stop)
+    )
 
 
 def _range(root: Root, operation: SpliceRange) -> tuple[int, int]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, cast
 
+import pycrdt
 from pydantic import JsonValue
 
 from crdt_board.canonical import canonical_json
-from crdt_board.checkpoints import AddElement, DropKey, Increment, PatchOp, SetValue, SpliceRange
+from crdt_board.cells import beats, candidate_mark
+from crdt_board.checkpoints import AddElement, Decide, DropKey, Increment, PatchOp, Propose, SetValue, SpliceRange
 from crdt_board.counters import check_amount
 from crdt_board.diffs import rebase, splices
 from crdt_board.document import Document
@@ -16,15 +18,14 @@ from crdt_board.fields import FieldSpec, nearest_name
 from crdt_board.layout import FieldKind
 from crdt_board.operations import apply_patch
 from crdt_board.positions import Root, position_behind, position_in_front
+from crdt_board.readings import UNWRITTEN, present_wire
 from crdt_board.schema import BoardModel, fields_of
-from crdt_board.wire_values import element_key, invalid_value, same_wire
+from crdt_board.wire_values import child_path, element_key, invalid_value, same_wire
 
 __all__ = ["apply_patch", "build_patch"]
 
 _Builder = Callable[[Document, str, Any, Any, Any], Sequence[PatchOp]]
 """From document, field, the value that the patch started from, the present value and the wanted one."""
-
-_UNWRITTEN: Any = object()
 
 
 def build_patch(
@@ -49,15 +50,49 @@ def build_patch(
         if name not in fields:
             raise invalid_value(str(name), f"{model.__name__} has no such field{nearest_name(name, fields)}")
         target = fields[name].to_wire(value)
-        if base is None or not same_wire(_stored(base, fields[name]), target):
+        if base is None or not fields[name].same(_stored(base, fields[name]), target):
             wire[name] = target
     present = document.wire_state() if wire else {}
     operations: list[PatchOp] = []
     for name, target in wire.items():
         now = _stored(present, fields[name])
         before = now if base is None else _stored(base, fields[name])
-        operations += _BUILDERS[fields[name].kind](document, name, before, now, target)
+        if fields[name].kind == "candidates":
+            operations += _candidates(name, present if base is None else base, now, target)
+            continue
+        operations += _difference(document, fields[name], name, before=before, now=now, target=target)
     return operations, wire
+
+
+def _difference(
+    document: Document, field: FieldSpec, path: str, *, before: Any, now: Any, target: Any
+) -> Sequence[PatchOp]:
+    if field.kind == "records":
+        return _records(document, field, path, before=before, now=now, target=target)
+    return _BUILDERS[field.kind](document, path, before, now, target)
+
+
+def _records(
+    document: Document,
+    field: FieldSpec,
+    path: str,
+    *,
+    before: dict[str, Any],
+    now: dict[str, Any],
+    target: dict[str, Any],
+) -> Sequence[PatchOp]:
+    """New records are assigned whole; others are changed where they differ, unless somebody deleted them meanwhile."""
+    operations: list[PatchOp] = [DropKey(field=path, key=key) for key in before if key not in target and key in now]
+    for key, record in target.items():
+        if key in now:
+            for inner in field.inside.values():
+                old, new = inner.stored_in(before.get(key, now[key])), inner.stored_in(record)
+                if not inner.same(old, new):
+                    there, present = child_path(path, key, inner.name), inner.stored_in(now[key])
+                    operations += _difference(document, inner, there, before=old, now=present, target=new)
+        elif key not in before:
+            operations.append(SetValue(field=path, key=key, value=record))
+    return operations
 
 
 def _values_of(patch: BoardModel, model: type[BoardModel]) -> dict[str, object]:
@@ -69,13 +104,27 @@ def _values_of(patch: BoardModel, model: type[BoardModel]) -> dict[str, object]:
 
 def _stored(state: Mapping[str, JsonValue], field: FieldSpec) -> JsonValue:
     """The field's value in a state, in which those that were never written may be missing."""
-    if field.name in state:
-        return state[field.name]
-    return _UNWRITTEN if field.required else field.default_wire()
+    return present_wire(field, state)
 
 
 def _scalar(_document: Document, name: str, _before: Any, now: Any, target: Any) -> list[PatchOp]:
     return [] if same_wire(now, target) else [SetValue(field=name, value=target)]
+
+
+def _extreme(document: Document, name: str, _before: Any, now: Any, target: Any) -> list[PatchOp]:
+    wanted = now is UNWRITTEN or beats(document.layout.by_name[name], target, now)
+    return [SetValue(field=name, value=target)] if wanted else []
+
+
+def _strict(_document: Document, name: str, _before: Any, now: Any, target: Any) -> list[PatchOp]:
+    return [] if same_wire(now, target) else [Decide(field=name, value=target)]
+
+
+def _candidates(name: str, seen: Mapping[str, Any], now: Any, target: JsonValue) -> list[PatchOp]:
+    """``seen`` is the state that the patch started from: what came since is not replaced."""
+    if same_wire(now, target):
+        return []
+    return [Propose(field=name, value=target, seen=tuple(map(candidate_mark, seen.get(name, ()))))]
 
 
 def _counter(_document: Document, name: str, before: int, _now: Any, target: int) -> list[PatchOp]:
@@ -105,7 +154,7 @@ def _dict(
 
 
 def _text(document: Document, name: str, before: str, now: str, target: str) -> list[PatchOp]:
-    root, offsets = document.text(name), document.text_index(name)
+    root, offsets = document.find(name, pycrdt.Text), document.text_index(name)
     operations: list[PatchOp] = []
     for edit in rebase(splices(before, target), before, now):
         start, stop = _places(root, offsets.to_byte(edit.start), offsets.to_byte(edit.stop))
@@ -120,20 +169,26 @@ def _list(document: Document, name: str, before: list[Any], now: list[Any], targ
     )
     operations: list[PatchOp] = []
     for edit in rebase(splices(old, new), old, present):
-        start, stop = _places(document.array(name), edit.start, edit.stop)
+        start, stop = _places(document.find(name, pycrdt.Array), edit.start, edit.stop)
         operations.append(SpliceRange(field=name, start=start, stop=stop, items=tuple(items[key] for key in edit.new)))
     return operations
 
 
-def _places(root: Root, start: int, stop: int) -> tuple[str | None, str | None]:
+def _places(root: Root | None, start: int, stop: int) -> tuple[str | None, str | None]:
     """What is inserted follows the item before it; what is removed is held at both of its ends."""
+    if start == stop == 0:
+        return None, None
+    assert root is not None, "what was never made is empty"
     if start == stop:
-        return (position_behind(root, start) if start else None), None
+        return position_behind(root, start), None
     return position_in_front(root, start), position_behind(root, stop)
 
 
 _BUILDERS: dict[FieldKind, _Builder] = {
     "scalar": _scalar,
+    "max": _extreme,
+    "min": _extreme,
+    "strict": _strict,
     "counter": _counter,
     "set": _set,
     "dict": _dict,

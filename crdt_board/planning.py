@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from crdt_board.cell_operations import Committer
 from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
 from crdt_board.document import Document, DocumentBroken, field_of
 from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate, VersionConflict
@@ -168,7 +169,9 @@ def plan_submissions(
     return plans
 
 
-def plan_commit(loaded: LoadedBoard, commit: CommitItem, before: Sequence[Plan], limits: Limits) -> Plan | None:
+def plan_commit(
+    loaded: LoadedBoard, commit: CommitItem, before: Sequence[Plan], limits: Limits, now_ms: int
+) -> Plan | None:
     """Check a commit against the fold and the plans before it, and apply its patch; None when it was refused.
 
     Raises:
@@ -179,10 +182,11 @@ def plan_commit(loaded: LoadedBoard, commit: CommitItem, before: Sequence[Plan],
         commit.refuse(refusal)
         return None
     document, request = loaded.document, commit.request
+    committer = Committer(request.agent, now_ms)
     update = EMPTY_UPDATE
     if request.patch:
         try:
-            update = document.capture(lambda: apply_patch(document, request.patch))
+            update = document.capture(lambda: apply_patch(document, request.patch, committer))
         except BoardError as error:
             commit.refuse(error)
             return None
@@ -204,14 +208,16 @@ def conflict_of(fold: Fold, commit: CommitItem, before: Sequence[Plan]) -> Versi
     """Why a commit must be refused, or None. ``before`` are entries that will precede it.
 
     With ``reads`` it is refused when one of these fields was changed after ``base_seq``, committed or not, but for the
-    edits of the replica that asks; without, when ``expected_version`` is not the newest version.
+    edits of the replica that asks; without, when ``expected_version`` is not the newest version. A strict field that it
+    sets counts as read.
     """
     request = commit.request
     if request.reads is not None:
+        watched = {*request.reads, *request.decides}
         changed = set(fold.changed_since(commit.base_seq, apart_from=request.origin))
         strange = [plan for plan in before if not plan.origin or plan.origin != request.origin]
         changed.update(field_of(path) for plan in strange for path in plan.paths)
-        overlap = sorted(changed.intersection(request.reads))
+        overlap = sorted(changed & watched)
         return _conflict(fold, f"{', '.join(overlap)} changed since it was read", overlap) if overlap else None
     if request.expected_version is None or request.expected_version == fold.version:
         return None
@@ -257,6 +263,8 @@ def _plan_group(
     gapped: list[bytes] = []
     for update in accepted:
         (whole if is_integrated(update, state_vector) else gapped).append(update)
+    if gapped:
+        loaded.document.expect_gaps()
     if gapped or loaded.waiting:
         waiting = still_waiting(loaded.document, (*loaded.waiting, *gapped))
         if gapped and sum(map(len, waiting)) > limits.gapped_bytes_max:

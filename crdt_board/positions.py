@@ -19,7 +19,7 @@ import pycrdt
 
 from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
-from crdt_board.text_blocks import text_blocks
+from crdt_board.text_blocks import is_item, text_blocks
 from crdt_board.updates import decode_state_vector, encode_state_vector
 from crdt_board.varint import write_varuint
 from crdt_board.wire_values import invalid_value
@@ -57,6 +57,16 @@ def position_in_front(root: Root, index: int) -> str:
     return _to_text(_item_at(root, index))
 
 
+def position_behind_newest(root: Root, units: int = 0) -> str:
+    """A position that stays behind the character, or item, that this replica inserted last, wherever that is.
+
+    ``units`` counts back from it, in clocks. Costs a look at the state vector, and none at the text.
+    """
+    client = root.doc.client_id
+    clock = decode_state_vector(root.doc.get_state())[client] - 1 - units
+    return _to_text(_Position(client, clock, before=True))
+
+
 def check_position(root: Root, text: str, path: str) -> None:
     """Return when ``text`` is a position at an item that this document has.
 
@@ -74,15 +84,45 @@ def index_of(root: Root, text: str, path: str) -> int:
     Raises:
         InvalidValue: it is at an item of another field.
     """
-    position = _parse(text, path)
+    index = _found_index(root, text, path)
     if not isinstance(root, pycrdt.Text):
-        return min(_index(root, position), len(root))
-    content = str(root)
-    index = _index(root, position) if content.isascii() else _text_index(root, position)
-    encoded = content.encode()
+        return min(index, len(root))
+    encoded = str(root).encode()
     if index > len(encoded) or (index < len(encoded) and encoded[index] & 0xC0 == 0x80):
         raise invalid_value(path, "a position in the patch is at an item of another field")
     return index
+
+
+def nearest_index(root: pycrdt.Text, text: str, path: str) -> int:
+    """As `index_of`, but always at the start of a character.
+
+    yrs follows an item that an undo in this document brought back to the new one, where the offsets within it are not
+    known. There the index is near the character that the position was at.
+    """
+    encoded = str(root).encode()
+    index = min(_found_index(root, text, path), len(encoded))
+    while 0 < index < len(encoded) and encoded[index] & 0xC0 == 0x80:
+        index -= 1
+    return index
+
+
+def is_stored(root: Root, text: str) -> bool:
+    """Whether the document still stores the item of a position that `check_position` accepted.
+
+    It does not when the record that held the item was deleted, and yrs would panic. Reads everything that the client
+    who made the item wrote.
+    """
+    position = _parse(text, "")
+    state = decode_state_vector(root.doc.get_state())
+    state[position.client] = position.clock
+    return is_item(root.doc.get_update(encode_state_vector(state)), position.client, position.clock)
+
+
+def _found_index(root: Root, text: str, path: str) -> int:
+    position = _parse(text, path)
+    if not isinstance(root, pycrdt.Text) or str(root).isascii():
+        return _index(root, position)
+    return _text_index(root, position)
 
 
 def _to_text(position: _Position) -> str:

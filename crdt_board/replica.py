@@ -22,7 +22,8 @@ from crdt_board.errors import LimitExceeded
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.reader import Reader
-from crdt_board.updates import EMPTY_UPDATE, decode_state_vector, encode_state_vector
+from crdt_board.undo import UndoHistory
+from crdt_board.updates import EMPTY_UPDATE, decode_state_vector, encode_state_vector, is_integrated
 
 _CHAR_BYTES_MAX = 4
 
@@ -95,6 +96,7 @@ class Replica:
         self._captured: list[bytes] = []
         self._arrived: list[_Arrival] = []
         self._joined = nullcontext()
+        self._ended_histories: list[object] = []
         self._capture_transactions()
 
     @property
@@ -102,11 +104,14 @@ class Replica:
         """The number of the newest local update, 0 when there was none."""
         return self._numbered
 
-    def edit(self, agent: str, content: JsonValue = None) -> AbstractContextManager[None]:
-        """One local change by ``agent``; joins the transaction that is open, if one is.
+    def edit(
+        self, agent: str, content: JsonValue = None, *, history: UndoHistory | None = None, group: object = None
+    ) -> AbstractContextManager[None]:
+        """One local change by ``agent``, remembered in ``history``; joins the transaction that is open, if one is.
 
         ``content`` is what it writes, a dict when it writes keys. Where that may be more than an update may have, the
-        change is a `transaction`, so that it can be taken back; what is not named here is not.
+        change is a `transaction`, so that it can be taken back; what is not named here is not. Changes of one ``group``
+        that follow each other are one step of the history.
 
         Raises:
             LimitExceeded: as `transaction`; or at once, when the keys alone are too large, since a key stays in the
@@ -117,11 +122,11 @@ class Replica:
         if self._depth:
             return self._joined
         if content is not None and _bytes_at_most(content) > self.update_bytes_max:
-            return self.transaction(agent)
-        return _Edit(self, agent)
+            return self.transaction(agent, history)
+        return _Edit(self, agent, history, group)
 
     @contextmanager
-    def transaction(self, agent: str) -> Iterator[None]:
+    def transaction(self, agent: str, history: UndoHistory | None = None) -> Iterator[None]:
         """Group local changes into one update; an exception inside takes all of them back and goes on.
 
         Inside another transaction it joins that one, which then is taken back as a whole.
@@ -132,18 +137,49 @@ class Replica:
         if self._depth:
             yield
             return
-        undo = pycrdt.UndoManager(scopes=[*self.document.roots()], capture_timeout_millis=0)
+        rollback: pycrdt.UndoManager | None
+        rollback = pycrdt.UndoManager(scopes=[*self.document.roots()], capture_timeout_millis=0)
+        redoable = None
+        if history is not None:
+            rollback.include_origin(history.origin)
+            redoable = history.redoable()
         try:
-            with self._open():
+            with self._open(history):
                 yield
+                self.document.write_cells()
             self._check_size(sum(map(len, self._captured)))
         except BaseException:
-            undo.undo()
+            changed = rollback.can_undo()
+            rollback.undo()
+            self.document.forget_cells()
+            if changed and history is not None and redoable is not None:
+                history.forget_newest(redoable)
             self.document.drop_text_indexes()
             self._shrink()
             raise
         finally:
+            # Dropped now: a traceback may keep this frame, and yrs panics when it goes during a later transaction.
+            rollback = redoable = None
             self._finish(agent)
+
+    def new_history(self, depth: int) -> UndoHistory:
+        """A history of what is edited with it from now on. Outside any transaction."""
+        return UndoHistory(self.document, depth, self._ended_histories)
+
+    def undo(self, agent: str, history: UndoHistory) -> bool:
+        """Take back the newest step of ``history``, as a local change by ``agent``; False when there is none.
+
+        Outside any transaction.
+        """
+        return self._step(agent, history.undo)
+
+    def redo(self, agent: str, history: UndoHistory) -> bool:
+        """Make the step again that was taken back last, as a local change; False when there is none."""
+        return self._step(agent, history.redo)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._depth > 0
 
     def receive(self, updates: Sequence[bytes], *, agent: str | None, seq: int | None) -> None:
         """Take in what others wrote: entry ``seq`` by ``agent``, or a difference (both None).
@@ -181,16 +217,27 @@ class Replica:
         return [self.pending[index] for index in range(skip, len(self.pending))]
 
     @contextmanager
-    def _open(self) -> Iterator[None]:
+    def _open(self, history: UndoHistory | None, group: object = None) -> Iterator[None]:
+        if history is not None:
+            history.begin(group)
         self._depth += 1
         try:
-            with self.document.local_transaction():
+            with self.document.local_transaction(None if history is None else history.origin):
                 yield
         finally:
             self._depth -= 1
 
+    def _step(self, agent: str, step: Callable[[], bool]) -> bool:
+        assert not self._depth, "a step through the history inside a transaction"
+        try:
+            return step()
+        finally:
+            self.document.drop_text_indexes()
+            self._finish(agent)
+
     def _finish(self, agent: str) -> None:
         """After the outermost transaction: number what it made, then let in what arrived meanwhile."""
+        self._ended_histories.clear()
         captured, self._captured = self._captured, []
         if captured:
             update = captured[0] if len(captured) == 1 else pycrdt.merge_updates(*captured)
@@ -230,6 +277,11 @@ class Replica:
             self.document.apply_or_raise(arrival.updates)
         finally:
             self._receiving = False
+        document = self.document
+        if document.has_records:
+            state = document.state_vector()
+            if not all(is_integrated(update, state) for update in arrival.updates):
+                document.expect_gaps()
         self._tell(arrival.agent, local=False, seq=arrival.seq)
         if arrival.seq is not None:
             self.reached(seq=arrival.seq)
@@ -265,17 +317,22 @@ class _Edit:
 
     replica: Replica
     agent: str
+    history: UndoHistory | None
+    group: object
     opened: AbstractContextManager[None] = field(init=False)
 
     def __enter__(self) -> None:
-        self.opened = self.replica._open()
+        self.opened = self.replica._open(self.history, self.group)
         self.opened.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self.opened.__exit__(kind, error, trace)
+            try:
+                self.replica.document.write_cells()
+            finally:
+                self.opened.__exit__(kind, error, trace)
         finally:
             self.replica._finish(self.agent)
 

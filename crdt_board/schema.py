@@ -72,10 +72,7 @@ class BoardModel(BaseModel):
         cls.__board_fields__ = {name: resolve_field(cls, name, info) for name, info in cls.model_fields.items()}
         cls.__board_layout__ = Layout(
             title=cls.__name__,
-            fields=tuple(
-                FieldLayout(name=name, kind=field.kind, required=field.required, json_schema=field.whole.json_schema())
-                for name, field in cls.__board_fields__.items()
-            ),
+            fields=tuple(_layout_of(field) for field in cls.__board_fields__.values()),
         )
 
     @classmethod
@@ -85,6 +82,17 @@ class BoardModel(BaseModel):
             reason = "validators and serializers of fields see whole values, and edits are checked piece by piece"
             instead = "write them into the annotation, as in Annotated[str, AfterValidator(check)]"
             raise ModelError(f"{cls.__name__}.{name}: {reason}; {instead}", field=name, reason=reason, instead=instead)
+
+
+def _layout_of(field: FieldSpec) -> FieldLayout:
+    return FieldLayout(
+        name=field.name,
+        kind=field.kind,
+        required=field.required,
+        json_schema=field.json_schema(),
+        fields=tuple(_layout_of(inner) for inner in field.inside.values()) if field.record else (),
+        order=field.order,
+    )
 
 
 def fields_of(model: type[BoardModel]) -> dict[str, FieldSpec]:

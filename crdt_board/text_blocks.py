@@ -25,6 +25,24 @@ def text_blocks(update: bytes, client: int) -> list[tuple[int, str]]:
     return blocks
 
 
+def is_item(update: bytes, client: int, clock: int) -> bool:
+    """Whether ``update`` holds an item at this clock, and not only the gap that garbage collection left.
+
+    ``update`` holds what follows ``clock`` of ``client``: the block that the clock is in is its first one.
+
+    Raises:
+        MalformedUpdate: ``update`` is not an update.
+    """
+    reader = Reader(update)
+    for _ in range(reader.count(bytes_each=5)):
+        structs = reader.count(bytes_each=2)
+        if reader.varuint() == client:
+            start = reader.varuint()
+            return structs > 0 and start <= clock and reader.byte() not in (GC, SKIP)
+        _client_blocks(reader, structs, wanted=False)
+    return False
+
+
 def _client_blocks(reader: Reader, structs: int, wanted: bool) -> list[tuple[int, str]]:
     clock = reader.varuint()
     blocks: list[tuple[int, str]] = []

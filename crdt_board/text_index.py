@@ -28,11 +28,13 @@ class TextIndex:
            most ``_CHUNK_CHARS_MAX`` code points; no two without are neighbours.
         3. Chunk ``_at`` starts at code point ``_at_char`` and byte ``_at_byte``: edits come close to each other, so
            the next search starts there.
+        4. ``edits`` grows with every edit: as long as it does not, every position is where it was.
     """
 
-    __slots__ = ("_at", "_at_byte", "_at_char", "_chunks", "bytes", "chars")
+    __slots__ = ("_at", "_at_byte", "_at_char", "_chunks", "bytes", "chars", "edits")
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str = "", edits: int = 0) -> None:
+        self.edits = edits
         self.chars = len(text)
         self.bytes = self.chars if text.isascii() else len(text.encode())
         self._chunks = [] if self.bytes == self.chars else _cut(text)
@@ -60,6 +62,7 @@ class TextIndex:
 
     def replace(self, char_start: int, char_stop: int, inserted: str) -> None:
         """Take in that ``inserted`` now stands in place of the code points from ``char_start`` to ``char_stop``."""
+        self.edits += 1
         if not self._chunks:
             if inserted.isascii():
                 self.chars += len(inserted) - (char_stop - char_start)
@@ -69,7 +72,7 @@ class TextIndex:
                 self._chunks.append(_Chunk(self.chars, self.chars, None))
                 self._at = self._at_char = self._at_byte = 0
             else:
-                self.__init__(inserted)  # type: ignore[misc]
+                self.__init__(inserted, self.edits)  # type: ignore[misc]
                 return
         self._replace_chunks(char_start, char_stop, inserted)
 

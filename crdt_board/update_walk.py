@@ -37,6 +37,7 @@ _CHUNK_TAGS = frozenset((119, 116))  # string, binary
 _INTEGER_TAG = 125
 _INTEGER_BYTES_MAX = 10
 
+_VALUE_DEPTH_MAX = 1_000  # where the bytes come from this process, nothing is to be refused
 _SEQUENCE_KINDS = frozenset((4, 5, 6))  # string, embed, format
 _CLOCK_END = 1 << 31
 
@@ -83,6 +84,28 @@ def walk(update: bytes, depth_max: int) -> dict[int, int]:
     if inside > depth_max:
         _check_chains(clients, depth_max)
     return {client: section.end for client, section in clients.items()}
+
+
+def first_clocks(update: bytes) -> dict[int, int]:
+    """Where what ``update`` inserts begins, for each of its clients. Walks over all but the last client's structs.
+
+    Raises:
+        MalformedUpdate: the bytes are not an update.
+    """
+    reader = Reader(update)
+    clocks: dict[int, int] = {}
+    clients = reader.count(bytes_each=5)
+    for number in range(1, clients + 1):
+        structs, client = reader.count(bytes_each=2), reader.varuint()
+        clocks[client] = reader.varuint()
+        for _ in range(structs if number < clients else 0):
+            info = reader.byte()
+            if info in (GC, SKIP):
+                reader.varuint()
+            else:
+                read_place(reader, info)
+                read_content(reader, info & KIND, _VALUE_DEPTH_MAX)
+    return clocks
 
 
 def _walk_client(reader: Reader, section: _Client, structs: int, depth_max: int) -> int:

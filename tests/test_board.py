@@ -1175,6 +1175,106 @@ async def test_a_model_with_optional_additions_joins(place: Place) -> None:
         assert (await old.at(2)).status == "DONE"
 
 
+class Record(BoardModel):
+    title: str = ""
+    severity: int = 0
+    notes: Text
+    plan: list[str] = []
+    hits: Counter
+
+
+class Inquiry(BoardModel):
+    records: dict[str, Record] = {}
+
+
+@pytest_asyncio.fixture
+async def inquiry(place: Place) -> AsyncIterator[list[Board[Inquiry]]]:
+    """Two agents, each with a replica of its own, on a board with records."""
+    async with place.open_all(Inquiry, "ann", "bob") as boards:
+        yield boards
+
+
+@pytest.mark.parametrize("deleted_before", [False, True])
+async def test_a_record_that_two_open_at_once_keeps_the_work_of_both(
+    place: Place, inquiry: list[Board[Inquiry]], deleted_before: bool
+) -> None:
+    """M5: both open a new key at once: both texts and fields are on every replica, and there after a restart."""
+    ann, bob = inquiry
+    if deleted_before:
+        bob.state.records["r"].notes.append("old")
+        await level(ann, bob)
+        del ann.state.records["r"]
+        await level(ann, bob)
+    ann.state.records["r"].title = "title"
+    bob.state.records["r"].severity = 5
+    for board in (ann, bob):
+        board.state.records["r"].notes.append(board.agent)
+        board.state.records["r"].plan.append(board.agent)
+        board.state.records["r"].hits += 1
+    await level(ann, bob)
+    found = ann.snapshot()
+    assert found == bob.snapshot()
+    record = found.records["r"]
+    assert (record.title, record.severity, record.hits, sorted(record.plan)) == ("title", 5, 2, ["ann", "bob"])
+    assert record.notes in ("annbob", "bobann")
+    async with place.open(Inquiry, "late", BOARD) as late:
+        assert late.snapshot() == found
+        assert await late.at(late.version) == found
+
+
+async def test_records_outlive_a_restart(place: Place) -> None:
+    """What was opened and assigned is there when the board is read from disk, and can be opened further."""
+    async with place.open(Inquiry) as board:
+        board.state.records["opened"].notes.append("né")
+        board.state.records["given"] = Record(title="x", notes=Text("y"), hits=Counter(3))
+        made = await board.commit("records")
+        written = board.snapshot()
+    await place.restart()
+    async with place.open_all(Inquiry, "ann", "bob") as boards:
+        for board in boards:
+            assert board.snapshot() == await board.at(made.version) == written
+            board.state.records["opened"].notes.append("!")
+            board.state.records["given"].hits += 1
+        await level(*boards)
+        assert boards[0].snapshot() == boards[1].snapshot()
+        assert boards[1].snapshot().records["opened"].notes == "né!!"
+        assert boards[1].snapshot().records["given"].hits == 5
+
+
+async def test_commits_of_whole_boards_with_records_both_land(inquiry: list[Board[Inquiry]]) -> None:
+    """M1: two agents commit their copies of one snapshot, each with another field of one record changed."""
+    ann, bob = inquiry
+    ann.state.records["r"] = Record(title="a", notes=Text("one two"))
+    await level(ann, bob)
+    taken = [board.snapshot() for board in (ann, bob)]
+    changes: list[dict[str, Any]] = [
+        {"title": "b", "notes": Text("ONE two")},
+        {"severity": 3, "notes": Text("one TWO")},
+    ]
+    for board, base, change in zip((ann, bob), taken, changes, strict=True):
+        record = base.records["r"].model_copy(update=change)
+        made = await board.commit("edit", patch=base.model_copy(update={"records": {"r": record}}))
+        assert made.fields == ("records",)
+    await level(ann, bob)
+    assert ann.snapshot() == bob.snapshot()
+    assert ann.snapshot().records == {"r": Record(title="b", severity=3, notes=Text("ONE TWO"))}
+
+
+async def test_changes_in_records_are_told_by_path(inquiry: list[Board[Inquiry]]) -> None:
+    """A watcher of a path in a record hears of that path, and of what happens to the record as a whole."""
+    ann, bob = inquiry
+    ann.state.records["r"].title = "first"
+    await level(ann, bob)
+    listening = bob.changes("records/r/title")
+    ann.state.records["r"].severity = 1
+    ann.state.records["r"].title = "second"
+    await level(ann, bob)
+    ann.state.records["r"] = Record(title="third")
+    seen = await first_of(listening, 2)
+    assert [(change.path, change.agent) for change in seen] == [("records/r/title", "ann"), ("records/r", "ann")]
+    await listening.aclose()
+
+
 async def test_a_pointer_leads_to_its_version_and_to_no_other(board: Board[Migration]) -> None:
     """A pointer or checkpoint is read as its version; another board's, or a hash that differs, is refused."""
     made = await board.commit("first", patch={"status": "ANALYSED"})

@@ -575,19 +575,22 @@ async def test_a_server_whose_store_is_down_is_tried_again(store: FaultyStore, s
     store.repair()
 
 
-async def test_an_edit_that_is_too_large_for_the_server_is_one_clear_error() -> None:
-    """An edit beyond the server's limit ends the board with LimitExceeded, which says what to do."""
-    limits = replace(DEFAULT_LIMITS, update_bytes_max=1000)
-    async with serving(MemoryStore(), limits=limits) as served:
-        opened = joined(served.url, "ann")
-        board = await opened.__aenter__()
+async def test_an_edit_that_was_made_before_a_smaller_limit_is_one_clear_error(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit beyond the limit of the server that it is sent to ends the board, saying what to do."""
+    opened = joined(served.url, "ann")
+    board = await opened.__aenter__()
+    with board.transaction():
         board.state.draft.append("x" * 2000)
-        with pytest.raises(LimitExceeded, match="split it"):
-            await board.flush(DEADLINE_SECONDS)
-        with pytest.raises(LimitExceeded, match="split it"):
-            board.state.title = "more"
-        with pytest.raises(LimitExceeded, match=r"1 edits are not durable: .* split it"):
-            await opened.__aexit__(None, None, None)
+        monkeypatch.setattr(board._session.replica, "_check_size", lambda _size: None)
+    board._session.replica.update_bytes_max = 1000
+    with pytest.raises(LimitExceeded, match="split it"):
+        await board.flush(DEADLINE_SECONDS)
+    with pytest.raises(LimitExceeded, match="split it"):
+        board.state.title = "more"
+    with pytest.raises(LimitExceeded, match=r"1 edits are not durable: .* split it"):
+        await opened.__aexit__(None, None, None)
 
 
 async def test_an_edit_that_is_too_large_is_refused_at_once() -> None:

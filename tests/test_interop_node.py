@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from crdt_board import AgentPresence, open_board
+from crdt_board import AgentPresence, BoardModel, Text, open_board
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.memory import MemoryStore
 from crdt_board_client import connect
@@ -121,6 +121,48 @@ async def test_node_writes_and_python_reads(server: ServerProcess, board_id: str
     await server.terminate()
     async with open_board(server.database, board_id, Report, agent="reader") as board:
         assert board.snapshot() == expected
+
+
+class Finding(BoardModel):
+    title: str = ""
+    severity: int = 0
+    notes: Text
+    scores: dict[str, int]
+
+
+class Findings(BoardModel):
+    findings: dict[str, Finding]
+
+
+async def test_records_both_ways(shared_server: ServerProcess, board_id: str, major: str) -> None:
+    """A stock client reads and edits a record that Python opened, and Python one that the stock client made."""
+    async with (
+        node_peer(shared_server, board_id, major) as peer,
+        connect(shared_server.url, board_id, Findings, agent="writer") as board,
+    ):
+        record = board.state.findings["f/1"]
+        record.notes.append(_MIXED)
+        record.title = "cast"
+        expected = {"title": "cast", "notes": _MIXED, "scores": {}}
+        await _reads(peer, expected, "record", "findings", "f/1")
+
+        await peer.ask("insertInRecord", "findings", "f/1", "notes", 0, "漢")
+        await peer.ask("setInRecord", "findings", "f/1", "severity", 3)
+        record.notes.append("!")
+        seen = await board.wait_for(lambda state: state.findings["f/1"].severity == 3, 5)
+        assert seen.findings["f/1"] == Finding(title="cast", severity=3, notes=Text(f"漢{_MIXED}!"))
+        expected = {"title": "cast", "severity": 3, "notes": f"漢{_MIXED}!", "scores": {}}
+        await _reads(peer, expected, "record", "findings", "f/1")
+
+        await peer.ask("setRecord", "findings", "f2", {"title": "by Node", "notes": {"text": "N"}})
+        await board.wait_for(lambda state: "f2" in state.findings, 5)
+        board.state.findings["f2"].notes.append("P")
+        board.state.findings["f2"].scores["p"] = 1
+        await _reads(peer, {"title": "by Node", "notes": "NP", "scores": {"p": 1}}, "record", "findings", "f2")
+        del board.state.findings["f/1"]
+        await _reads(peer, None, "record", "findings", "f/1")
+        board.state.findings["f/1"].title = "again"
+        await _reads(peer, {"title": "again", "notes": "", "scores": {}}, "record", "findings", "f/1")
 
 
 async def test_both_edit_one_text(shared_server: ServerProcess, board_id: str, major: str) -> None:

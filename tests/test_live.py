@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from crdt_board.errors import InvalidValue
+from crdt_board.errors import InvalidValue, LimitExceeded
 from crdt_board.live import snapshot_from_wire
 from crdt_board.schema import BoardModel, Counter, Text
 from support.agents import LiveAgent, exchange
@@ -491,3 +491,50 @@ def test_snapshots_are_equal_when_their_fields_are() -> None:
     taken = snapshot_from_wire({"name": "n"}, Needy)
     assert taken == Needy(name="n") == copy.deepcopy(taken) == taken.model_copy()
     assert hash(taken) == hash(Needy(name="n"))
+
+
+LARGE = "ü" * 1000
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda state: setattr(state, "target", LARGE),
+        lambda state: setattr(state, "draft", LARGE),
+        lambda state: setattr(state, "scores", {LARGE: 1}),
+        lambda state: operator.setitem(state.scores, LARGE, 1),
+        lambda state: setattr(state, "dependencies", {LARGE}),
+        lambda state: setattr(state, "plan", ["a", LARGE]),
+        lambda state: state.draft.append(LARGE),
+        lambda state: state.draft.insert(0, LARGE),
+        lambda state: state.draft.replace("a a a", LARGE),
+        lambda state: state.draft.replace("a", "ü" * 400, count=3),
+        lambda state: state.draft.apply(LARGE),
+        lambda state: state.extra.update({"a": {"b": [LARGE]}}),
+        lambda state: operator.setitem(state.extra, "kept", LARGE),
+        lambda state: state.extra.setdefault("a", LARGE),
+        lambda state: state.plan.append(LARGE),
+        lambda state: state.plan.extend([LARGE]),
+        lambda state: state.plan.insert(0, LARGE),
+        lambda state: operator.setitem(state.plan, 0, LARGE),
+        lambda state: operator.setitem(state.plan, slice(0, 1), [LARGE]),
+        lambda state: state.dependencies.add(LARGE),
+        lambda state: state.dependencies.update({LARGE}),
+        lambda state: state.dependencies.symmetric_difference_update({LARGE}),
+    ],
+)
+def test_a_write_that_is_too_large_changes_nothing(write: Callable[[Any], object]) -> None:
+    """A write of more than an update may have is refused, taken back, and owed to nobody."""
+    agent, other = LiveAgent(Migration), LiveAgent(Migration)
+    agent.replica.update_bytes_max = 1000
+    agent.state.draft.append("a a a")
+    agent.state.plan.append("kept")
+    agent.state.extra["kept"] = "kept"
+    before = agent.snapshot()
+    with pytest.raises(LimitExceeded):
+        write(agent.state)
+    assert agent.snapshot() == before
+    assert sum(len(item.update) for item in agent.replica.pending) < 1000
+    agent.state.draft.append("!")
+    other.replica.receive([item.update for item in agent.replica.pending], agent="ann", seq=1)
+    assert other.snapshot() == agent.snapshot()

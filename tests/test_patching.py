@@ -5,17 +5,30 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
+import pycrdt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter
 
-from crdt_board.checkpoints import AddElement, DropKey, Increment, PatchOp, SetValue, SpliceRange
+from crdt_board.cell_operations import Committer
+from crdt_board.checkpoints import (
+    AddElement,
+    Decide,
+    DropKey,
+    Increment,
+    PatchOp,
+    Propose,
+    SetValue,
+    SpliceRange,
+)
 from crdt_board.document import Document
 from crdt_board.errors import InvalidValue
+from crdt_board.live import snapshot, snapshot_from_wire
 from crdt_board.patching import apply_patch, build_patch
+from crdt_board.policies import Candidates, Max, Min, Strict
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.updates import EMPTY_UPDATE
 from support.agents import LiveAgent, exchange
@@ -270,6 +283,286 @@ def test_the_wire_form_of_a_patch_does_not_depend_on_the_board() -> None:
     commit(one, writer, patch)
     one.replica.receive([writer.encode()], agent=None, seq=None)
     assert build_patch(one.document, Job, patch) == ([], expected)
+
+
+class Poll(BoardModel):
+    best: Annotated[int, Max()] = 0
+    least: Annotated[Decimal, Min()]
+    verdict: Annotated[str, Candidates()] = "none"
+    status: Annotated[str | None, Strict()] = "open"
+
+
+def polled(*names: str) -> tuple[list[LiveAgent], Document]:
+    """Agents that each proposed their name as the verdict, and a writer that knows of it."""
+    agents = [LiveAgent(Poll, name=name) for name in names]
+    for agent in agents:
+        agent.state.verdict = agent.name
+    exchange(*agents)
+    writer = Document(Poll.board_layout())
+    writer.apply_or_raise([agents[0].document.encode()])
+    return agents, writer
+
+
+def poll(agent: LiveAgent, writer: Document, patch: Mapping[str, object] | BoardModel) -> list[PatchOp]:
+    operations, _ = build_patch(agent.document, Poll, patch)
+    received = OPERATIONS.validate_json(OPERATIONS.dump_json(operations))
+    writer.capture(lambda: apply_patch(writer, received, Committer(agent.name, 5)))
+    return operations
+
+
+def verdicts(writer: Document) -> list[tuple[JsonValue, JsonValue]]:
+    listed: Any = writer.wire_state().get("verdict", [])
+    return [(each["value"], each["agent"]) for each in listed]
+
+
+def test_extremes_are_patched_when_they_change_the_reading() -> None:
+    """A greater value for Max and a smaller one for Min are operations; anything else is none."""
+    (ann,), writer = polled("ann")
+    assert poll(ann, writer, {"best": 0, "least": "9.5"}) == [SetValue(field="least", value="9.5")]
+    ann.replica.receive([writer.encode()], agent=None, seq=None)
+    assert poll(ann, writer, {"best": -1, "least": Decimal("9.50")}) == []
+    assert poll(ann, writer, {"best": 3, "least": 8}) == [
+        SetValue(field="best", value=3),
+        SetValue(field="least", value="8"),
+    ]
+    apply_patch(writer, [SetValue(field="best", value=2), SetValue(field="least", value="8.5")])
+    assert (writer.wire_state()["best"], writer.wire_state()["least"]) == (3, "8")
+
+
+def test_a_patch_replaces_the_candidates_that_its_agent_had_seen() -> None:
+    """The others stay, also those that earlier commits made which the agent did not know of."""
+    (ann, bob), writer = polled("ann", "bob")
+    assert poll(ann, writer, {"verdict": ann.state.verdict.value}) == []
+    poll(ann, writer, {"verdict": "ship"})
+    assert verdicts(writer) == [("ship", "ann")]
+    poll(bob, writer, {"verdict": "hold"})
+    assert sorted(verdicts(writer)) == [("hold", "bob"), ("ship", "ann")]
+    ann.replica.receive([writer.encode()], agent=None, seq=None)
+    poll(bob, writer, {"verdict": "wait"})
+    poll(ann, writer, {"verdict": "go"})
+    assert sorted(verdicts(writer)) == [("go", "ann"), ("wait", "bob")]
+    assert len(writer.map("verdict")) == 2
+
+
+def test_a_copy_of_a_snapshot_replaces_the_candidates_that_were_in_it() -> None:
+    """What came after the snapshot that was copied is not replaced, although the replica holds it by now."""
+    (ann, bob), writer = polled("ann", "bob")
+    old = snapshot_from_wire({**ann.document.wire_state(), "least": "1"}, Poll)
+    poll(bob, writer, {"verdict": "later"})
+    ann.replica.receive([writer.encode()], agent=None, seq=None)
+    poll(ann, writer, old.model_copy(update={"verdict": "mine"}))
+    assert sorted(verdicts(writer)) == [("later", "bob"), ("mine", "ann")]
+
+
+def test_strict_fields_are_decided() -> None:
+    """A strict field that differs is a `Decide`, which only the writer applies, in the root map of the board."""
+    (ann,), writer = polled("ann")
+    assert poll(ann, writer, {"status": "open"}) == []
+    assert poll(ann, writer, {"status": None}) == [Decide(field="status", value=None)]
+    assert writer.board_map["field:status"] is None
+    assert writer.wire_state()["status"] is None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        SetValue(field="status", value="x"),
+        SetValue(field="verdict", value="x"),
+        SetValue(field="best", value="x"),
+        SetValue(field="best", value=1.5),
+        SetValue(field="best", key="k", value=1),
+        SetValue(field="least", value=5),
+        Decide(field="best", value=1),
+        Decide(field="status", value=float("nan")),
+        Propose(field="status", value="x"),
+        Propose(field="verdict", value="\ud800"),
+        Increment(field="best", amount=1),
+        DropKey(field="verdict", key="1"),
+    ],
+)
+def test_operations_that_do_not_fit_a_policy_change_nothing(bad: PatchOp) -> None:
+    """Each policy takes its own operation only, with a value that it can hold."""
+    _, writer = polled("ann")
+
+    def change() -> None:
+        with pytest.raises(InvalidValue):
+            apply_patch(writer, [SetValue(field="best", value=5), bad])
+
+    assert writer.capture(change) == EMPTY_UPDATE
+
+
+@pytest.mark.parametrize("bad", [Decide(field="status", value="x"), Propose(field="status", value="x")])
+def test_operations_of_policies_do_not_fit_other_fields(bad: PatchOp) -> None:
+    """Neither sets a plain scalar."""
+    _, _, writer = started()
+    with pytest.raises(InvalidValue, match="does not fit"):
+        apply_patch(writer, [bad])
+
+
+class Step(BoardModel):
+    log: Text
+
+
+class Part(BoardModel):
+    owner: str = ""
+    size: int = 0
+    tags: set[str]
+    plan: list[str]
+    notes: Text
+    hits: Counter
+    steps: dict[str, Step]
+
+
+class Whole(BoardModel):
+    parts: dict[str, Part]
+
+
+PART = Part(owner="ann", tags={"a"}, plan=["x", "z"], notes=Text("Größe 5"), hits=Counter(1), steps={"s": Step()})
+
+
+def with_parts(**parts: Part) -> tuple[LiveAgent, LiveAgent, Document]:
+    one, two = LiveAgent(Whole), LiveAgent(Whole)
+    one.state.parts = parts
+    exchange(one, two)
+    writer = Document(Whole.board_layout())
+    writer.apply_or_raise([one.document.encode()])
+    return one, two, writer
+
+
+def commit_parts(agent: LiveAgent, writer: Document, parts: Mapping[str, object]) -> list[PatchOp]:
+    operations, _ = build_patch(agent.document, Whole, {"parts": parts})
+    received = OPERATIONS.validate_json(OPERATIONS.dump_json(operations))
+    writer.capture(lambda: apply_patch(writer, received))
+    return operations
+
+
+def parts_of(writer: Document) -> dict[str, Part]:
+    return snapshot(writer, Whole).parts
+
+
+def test_records_that_did_not_change_produce_no_operation() -> None:
+    """M1: a patch with the records that are there already is empty, whether they were assigned or opened."""
+    one, _, writer = with_parts(a=PART)
+    one.state.parts["b"].size = 3
+    writer.apply_or_raise([one.document.encode()])
+    assert commit_parts(one, writer, {"a": PART, "b": Part(size=3)}) == []
+    assert build_patch(one.document, Whole, one.snapshot()) == ([], {})
+
+
+def test_a_patch_goes_into_records() -> None:
+    """New records are assigned, missing ones dropped, and of others only what differs is written."""
+    one, _, writer = with_parts(**{"a/": PART, "b": PART})
+    changed = PART.model_copy(update={
+        "size": 2, "tags": {"b"}, "plan": ["x", "y", "z"], "notes": Text("Größe 25"), "hits": Counter(5),
+        "steps": {"s": Step(log=Text("l")), "t": Step()},
+    })  # fmt: skip
+    operations = commit_parts(one, writer, {"a/": changed, "c": Part(size=1)})
+    assert [operation for operation in operations if not isinstance(operation, SpliceRange)] == [
+        DropKey(field="parts", key="b"),
+        SetValue(field="parts/a~1/size", value=2),
+        DropKey(field="parts/a~1/tags", key='"a"'),
+        AddElement(field="parts/a~1/tags", value="b"),
+        Increment(field="parts/a~1/hits", amount=4),
+        SetValue(field="parts/a~1/steps", key="t", value={"log": ""}),
+        SetValue(
+            field="parts",
+            key="c",
+            value={"owner": "", "size": 1, "tags": [], "plan": [], "notes": "", "hits": 0, "steps": {}},
+        ),
+    ]
+    assert parts_of(writer) == {"a/": changed, "c": Part(size=1)}
+
+
+def test_two_writes_of_all_records_both_land() -> None:
+    """M1: two agents submit the whole dict, each with another field of one record changed: both changes are there."""
+    one, two, writer = with_parts(a=PART)
+    commit_parts(one, writer, {"a": PART.model_copy(update={"size": 9, "notes": Text("Größe: 5")})})
+    commit_parts(two, writer, {"a": PART.model_copy(update={"owner": "bob", "notes": Text("Größe 5 m")})})
+    assert parts_of(writer) == {"a": PART.model_copy(update={"size": 9, "owner": "bob", "notes": Text("Größe: 5 m")})}
+
+
+def test_a_changed_copy_of_a_snapshot_leaves_others_records_alone() -> None:
+    """A copy stands for its difference: records and fields that others changed meanwhile stay."""
+    one, two, writer = with_parts(a=PART, b=PART)
+    taken = one.snapshot()
+    two.state.parts["a"].owner = "bob"
+    two.state.parts["a"].hits += 5
+    two.state.parts["new"].size = 1
+    del two.state.parts["b"]
+    exchange(one, two)
+    writer.apply_or_raise([two.document.encode()])
+    changed = {key: part.model_copy(update={"size": 7}) for key, part in taken.parts.items()}
+    operations, _ = build_patch(one.document, Whole, taken.model_copy(update={"parts": changed}))
+    assert operations == [SetValue(field="parts/a/size", value=7)]
+    writer.capture(lambda: apply_patch(writer, operations))
+    assert parts_of(writer) == {
+        "a": PART.model_copy(update={"size": 7, "owner": "bob", "hits": 6}),
+        "new": Part(size=1),
+    }
+
+
+@pytest.mark.parametrize("again", [None, Part(owner="eva", notes=Text("other"), plan=["other"])])
+def test_a_patch_of_a_record_that_was_deleted_does_nothing(again: Part | None) -> None:
+    """Operations inside a record that others deleted or replaced meanwhile do not raise; deletions win."""
+    one, two, writer = with_parts(a=PART)
+    if again is None:
+        del two.state.parts["a"]
+    else:
+        two.state.parts["a"] = again
+    writer.apply_or_raise([two.document.encode()])
+    commit_parts(
+        one,
+        writer,
+        {"a": PART.model_copy(update={"notes": Text("Größe 6"), "plan": ["x"], "steps": {"s": Step(log=Text("l"))}})},
+    )
+    found = parts_of(writer)
+    assert found == ({} if again is None else {"a": again})
+
+
+def test_a_text_that_a_record_lacks_is_made_by_a_patch() -> None:
+    """A record of another client that has no text yet gets it."""
+    one, _, writer = with_parts()
+    foreign = pycrdt.Doc[Any]()
+    foreign.get("parts", type=pycrdt.Map)["a"] = pycrdt.Map({"size": 1.0})
+    for document in (one.document, writer):
+        document.apply_or_raise([foreign.get_update()])
+    commit_parts(one, writer, {"a": PART.model_copy(update={"size": 1})})
+    assert parts_of(writer) == {"a": PART.model_copy(update={"size": 1})}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [SetValue(field="parts", value={})],
+        [SetValue(field="parts/a", value={})],
+        [SetValue(field="parts/a/nope", value=1)],
+        [SetValue(field="parts/a/size/x", value=1)],
+        [SetValue(field="parts/a/steps/s/nope", value=1)],
+        [SetValue(field="nope/a/size", value=1)],
+        [SetValue(field="parts/\ud800/size", value=1)],
+        [SetValue(field="parts", key="n", value={"colour": "red"})],
+        [SetValue(field="parts", key="n", value="x")],
+        [SetValue(field="parts", key="n", value={"notes": 5})],
+        [SetValue(field="parts", key="n", value={"hits": "x"})],
+        [SetValue(field="parts", key="n", value={"plan": {}})],
+        [SetValue(field="parts", key="n", value={"steps": {"s": {"log": []}}})],
+        [SetValue(field="parts", key="n", value={"size": 2**60})],
+        [Increment(field="parts/a/hits", amount=2**53)],
+        [SpliceRange(field="parts/a/steps/s/log", items=("x",))],
+        [SpliceRange(field="parts/a/notes", start="AQ==", text="x")],
+        [SetValue(field="parts", key="a", value={}), Increment(field="parts/a/hits", amount=1)],
+        [DropKey(field="parts/a/steps", key="s"), SpliceRange(field="parts/a/steps/s/log", text="x")],
+    ],
+)
+def test_bad_operations_on_records_change_nothing(bad: list[PatchOp]) -> None:
+    """An operation that does not fit the layout of a record refuses the whole patch before anything is written."""
+    _, _, writer = with_parts(a=PART)
+
+    def change() -> None:
+        with pytest.raises(InvalidValue):
+            apply_patch(writer, [SetValue(field="parts/a/size", value=9), *bad])
+
+    assert writer.capture(change) == EMPTY_UPDATE
 
 
 UNKNOWN_ITEM = base64.b64encode(b"\x00\x07\x09\x00").decode()

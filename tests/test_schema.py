@@ -5,16 +5,27 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal, Optional
 from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    create_model,
+    field_validator,
+)
 
 from crdt_board.errors import ModelError
+from crdt_board.policies import Candidates, Max, Min, Strict
 from crdt_board.schema import BoardModel, Counter, Text, fields_of
 
 
@@ -37,6 +48,16 @@ class Loose(BaseModel):
 @dataclasses.dataclass
 class LooseData:
     url: str
+
+
+class Judged(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    score: Annotated[int, Max()] = 0
+
+
+class Ranked(BoardModel):
+    score: Annotated[int, Max()] = 0
 
 
 class Record(BoardModel):
@@ -77,6 +98,38 @@ def test_fields_are_resolved_in_order() -> None:
     ]
     assert [field.name for field in layout.fields if field.required] == ["price"]
     assert Migration.board_layout() is layout
+
+
+def test_policies_choose_the_kind() -> None:
+    """A policy beside the type decides; bounds stay, and Max and Min say in the layout how they compare."""
+
+    class Job(BoardModel):
+        best: Annotated[float, Field(ge=0, lt=1), Max()] = 0.0
+        price: Annotated[Decimal, Min(), Field(gt=Decimal("0.5"))]
+        name: Annotated[str, Max()] = Field(default="", max_length=8)
+        verdict: Annotated[tuple[str, ...], Candidates()] = ()
+        status: Annotated[Literal["OPEN", "DONE"], Strict()] = "OPEN"
+
+    layout = Job.board_layout()
+    assert [field.kind for field in layout.fields] == ["max", "min", "max", "candidates", "strict"]
+    assert [field.order and field.order.model_dump(exclude_defaults=True) for field in layout.fields] == [
+        {"type": "number", "ge": 0, "lt": 1},
+        {"type": "decimal", "gt": "0.5"},
+        {"type": "text", "max_length": 8},
+        None,
+        None,
+    ]
+    assert Job(price=Decimal(3)).status == "OPEN"
+    with pytest.raises(ValidationError):
+        Job(price=Decimal("0.5"))
+
+
+def test_times_are_compared_in_one_form() -> None:
+    """A model that writes times as numbers cannot have them compared."""
+    config = ConfigDict(ser_json_timedelta="float")
+    base = type("Base", (BoardModel,), {"model_config": config, "__module__": __name__})
+    with pytest.raises(ModelError, match="ISO 8601"):
+        create_model("Wrong", __base__=base, longest=(Annotated[timedelta, Max()], ...))
 
 
 def test_containers_start_empty() -> None:
@@ -138,9 +191,17 @@ WRONG: list[tuple[Any, Any, str]] = [
     (dict[int, str], ..., "keys of a dict must be str"),
     (set[tuple[list[int], ...]], ..., "has no hash"),
     (set[JsonValue], ..., "has no hash"),
-    (dict[str, Record], ..., "supported|records"),
-    (list[Record], ..., "records"),
+    (list[Record], ..., "records .* only as the values of a dict"),
     (Record, ..., "records"),
+    (Record | None, None, "records"),
+    (dict[str, Record | None], ..., "records"),
+    (dict[str, Annotated[Record, Field(title="x")]], ..., "records"),
+    (set[Record], ..., "records"),
+    (tuple[Record, ...], (), "records"),
+    (dict[str, tuple[Record, ...]], ..., "records"),
+    (dict[int, Record], ..., "keys of a dict must be str"),
+    (dict[str, Record], {"a": Record()}, "starts empty"),
+    (Annotated[dict[str, Record], Field(max_length=3)], ..., "constraints on a whole records"),
     (list[Text], ..., "field of its own"),
     (tuple[Counter, ...], (), "field of its own"),
     (dict[str, Loose], ..., "frozen=True"),
@@ -156,6 +217,31 @@ WRONG: list[tuple[Any, Any, str]] = [
     (float, float("nan"), "the default"),
     (Annotated[int, Field(ge=0)], -1, "the default"),
     (str, Field(default="", alias="other"), "alias"),
+    (Annotated[int, Max], 0, "without its parentheses"),
+    (Annotated[int, Max(), Min()], 0, "Max and Min cannot both decide"),
+    (Annotated[int, Max()] | None, None, "inside the type"),
+    (list[Annotated[int, Max()]], ..., "inside the type"),
+    (dict[str, Annotated[str, Candidates()]], ..., "inside the type"),
+    (tuple[Annotated[str, Strict()], ...], (), "inside the type"),
+    (Judged, ..., "inside the type"),
+    (dict[str, Ranked], ..., "Ranked.score is a max, which only a board itself can have"),
+    (Annotated[list[int], Strict()], ..., "Strict replaces a value whole"),
+    (Annotated[set[int], Candidates()], ..., "Candidates replaces a value whole"),
+    (Annotated[dict[str, int], Max()], ..., "always the greater"),
+    (Annotated[Text, Strict()], ..., "Text merges by itself"),
+    (Annotated[Counter, Max()], ..., "Counter merges by itself"),
+    (Annotated[Status, Max()], Status.OPEN, "always the greater"),
+    (Annotated[Literal["LOW", "HIGH"], Max()], "LOW", "always the greater"),
+    (Annotated[float | None, Min()], None, "always the greater"),
+    (Annotated[bytes, Min()], b"", "always the greater"),
+    (Annotated[UUID, Max()], ..., "always the greater"),
+    (Annotated[str, Field(pattern="a+"), Max()], "a", "without the model"),
+    (Annotated[int, AfterValidator(abs), Max()], 1, "without the model"),
+    (Annotated[datetime, Field(ge=datetime(2024, 1, 1, tzinfo=ZoneInfo("Asia/Tokyo"))), Max()], ..., "the bound ge"),
+    (Annotated[int, Field(ge=5), Max()], 1, "the default"),
+    (Annotated[int, Max()], "5", "the default"),
+    (Annotated[UUID, Strict()], Field(default_factory=uuid4), "another one in each replica"),
+    (Annotated[Loose, Candidates()], ..., "frozen=True"),
 ]
 
 
@@ -167,6 +253,55 @@ def test_wrong_declarations_fail_at_class_definition(annotation: Any, default: A
     assert str(caught.value).startswith("Wrong.thing: ")
     assert caught.value.field == "thing"
     assert caught.value.instead.startswith("write")
+
+
+def test_records_are_resolved_with_their_fields() -> None:
+    """A dict of BoardModels is a field of records; its layout holds the fields of each, to any depth."""
+
+    class Inner(BoardModel):
+        name: str
+        log: Text
+
+    class Outer(BoardModel):
+        title: str = ""
+        parts: dict[str, Inner]
+
+    class Board(BoardModel):
+        outers: dict[str, Outer] = {}
+
+    (outers,) = Board.board_layout().fields
+    assert (outers.kind, [field.name for field in outers.fields]) == ("records", ["title", "parts"])
+    parts = outers.by_name["parts"]
+    assert [(field.name, field.kind, field.required) for field in parts.fields] == [
+        ("name", "scalar", True),
+        ("log", "text", False),
+    ]
+    assert Board().outers == {}
+
+
+def test_records_that_hold_themselves_are_refused() -> None:
+    """A record cannot hold records of its own class, not by way of another class either."""
+    with pytest.raises(ModelError, match="without end"):
+
+        class Node(BoardModel):
+            children: dict[str, Node]
+
+    class Left(BoardModel):
+        rights: dict[str, Right]
+
+    with pytest.raises(ModelError, match="Left names Right, which is not defined yet"):
+
+        class Right(BoardModel):
+            lefts: dict[str, Left]
+
+
+def test_records_are_nested_as_deep_as_updates_may_be() -> None:
+    """A model whose records are nested deeper than an update may be is refused, the deepest that fits is not."""
+    made: type[BoardModel] = Record
+    for _ in range(31):
+        made = create_model("Level", __base__=BoardModel, inside=(dict[str, made], ...))  # type: ignore[valid-type]
+    with pytest.raises(ModelError, match="levels deep"):
+        create_model("Level", __base__=BoardModel, inside=(dict[str, made], ...))  # type: ignore[valid-type]
 
 
 @pytest.mark.filterwarnings("ignore:Field name .* shadows")

@@ -23,8 +23,8 @@ class Agent:
         self.document = self.replica.document
         self.state = LiveState(Two, self)
 
-    def edit(self):
-        return self.replica.edit("agent")
+    def edit(self, content=None):
+        return self.replica.edit("agent", content)
 
 
 class _TakenBackError(Exception):

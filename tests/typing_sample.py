@@ -10,6 +10,18 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from crdt_board import (
+    Anchor,
+    Board,
+    Candidate,
+    Candidates,
+    EditStream,
+    LiveCandidates,
+    Max,
+    Min,
+    Strict,
+    candidates_of,
+)
 from crdt_board.schema import BoardModel, Counter, Text
 
 
@@ -60,8 +72,25 @@ def edit(state: Migration) -> None:
     state.draft.delete(-3, 100)
     state.draft.apply("new")
     state.draft += "more"
+    anchor = state.draft.anchor("Title")
+    state.draft.anchor(3, 5)
+    state.draft.anchor(0, side="before")
+    assert_type(state.draft.anchor_from(str(anchor)), Anchor)
+    assert_type((anchor.start, anchor.stop, anchor.quote, anchor.gone), tuple[int, int, str, bool])
     state.tokens_spent += 812
     state.tokens_spent -= 2
+
+
+async def stream(state: Migration) -> None:
+    async with state.draft.edit_stream() as written:
+        assert_type(written, EditStream)
+        written.write("token")
+    state.draft.edit_stream(3).close()
+
+
+def take_back(board: Board[Migration]) -> None:
+    board.enable_undo(depth=10)
+    assert_type(board.undo() or board.redo(), bool)
 
 
 def read(state: Migration, taken: Migration) -> None:
@@ -71,6 +100,31 @@ def read(state: Migration, taken: Migration) -> None:
     assert_type(state.findings["f1"].title, str)
     assert_type(taken.model_copy(update={"status": "DONE"}), Migration)
     assert_type(Migration(status="DONE"), Migration)
+
+
+class Review(BoardModel):
+    """Fields with a policy are declared, read and assigned as their values."""
+
+    best: Annotated[float, Field(ge=0, le=1), Max()] = 0.0
+    deadline: Annotated[datetime, Min()]
+    verdict: Annotated[str, Candidates()] = "open"
+    phase: Annotated[Literal["OPEN", "DONE"], Strict()] = "OPEN"
+
+
+async def review(board: Board[Review]) -> None:
+    state = board.state
+    state.best = max(state.best, 0.5)
+    state.verdict = "ship"
+    assert_type(state.deadline, datetime)
+    assert_type(state.phase, Literal["OPEN", "DONE"])
+    verdict = candidates_of(state.verdict)
+    assert_type(verdict, LiveCandidates[str])
+    assert_type(verdict.candidates, tuple[Candidate[str], ...])
+    assert_type((verdict.value, verdict.conflict, verdict.candidates[0].when), tuple[str, bool, datetime])
+    verdict.choose("ship")
+    verdict.choose(verdict.candidates[0])
+    await board.commit("finish", patch={"phase": "DONE"}, expected_version=board.version)
+    assert_type(board.snapshot().verdict, str)
 
 
 class Bare(BoardModel):

@@ -6,7 +6,9 @@ import math
 import operator
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
+
+import pycrdt
 
 from crdt_board.counters import check_amount, raised_cell, total
 from crdt_board.live.editor import Editor
@@ -37,15 +39,19 @@ class LiveCounter:
 
     def to_python(self) -> int:
         """The value as a plain int."""
-        return total(self._editor.document.map(self._field), self._field)
+        return total(self._cells, self._field)
+
+    @property
+    def _cells(self) -> Any:
+        found = self._editor.document.find(self._field, pycrdt.Map)
+        return {} if found is None else found
 
     def _add(self, amount: int) -> None:
         document = self._editor.document
-        cells = document.map(self._field)
-        part = raised_cell(cells, document.client_id, amount, self._field)
+        part = raised_cell(self._cells, document.client_id, amount, self._field)
         if amount:
             with self._editor.edit():
-                cells[str(document.client_id)] = part
+                cast("pycrdt.Map[Any]", document.make(self._field))[str(document.client_id)] = part
 
     def __int__(self) -> int:
         return self.to_python()

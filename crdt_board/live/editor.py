@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from pydantic import JsonValue
+
 from crdt_board.document import Document
 
 
@@ -14,6 +16,19 @@ class Editor(Protocol):
     @property
     def document(self) -> Document: ...
 
-    def edit(self) -> AbstractContextManager[None]:
-        """Around every local write; joins the transaction that is open, if one is."""
+    @property
+    def agent(self) -> str:
+        """The name under which it writes."""
+        ...
+
+    def now_ms(self) -> int:
+        """The time that candidates are written with; see `crdt_board.clock.Clock`."""
+        ...
+
+    def edit(self, content: JsonValue = None, *, group: object = None) -> AbstractContextManager[None]:
+        """Around every local write; joins the transaction that is open, if one is.
+
+        ``content`` is what it writes, where that may be large. Writes of one ``group`` that follow each other are taken
+        back by one undo.
+        """
         ...

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar, cast
 
+import pycrdt
 from pydantic import JsonValue
 
 from crdt_board.fields import FieldSpec
@@ -22,12 +23,14 @@ class LiveDict(MutableMapping[str, T]):
     nothing.
     """
 
-    __slots__ = ("_editor", "_spec")
+    __slots__ = ("_editor", "_path", "_spec")
     __hash__ = None  # type: ignore[assignment]  # its content changes
 
-    def __init__(self, editor: Editor, spec: FieldSpec) -> None:
+    def __init__(self, editor: Editor, spec: FieldSpec, path: str | None = None) -> None:
+        """``path`` is where a container in a record is; elsewhere it is the field's name."""
         self._editor = editor
         self._spec = spec
+        self._path = spec.name if path is None else path
 
     def __getitem__(self, key: str) -> T:
         if key not in self:
@@ -44,7 +47,7 @@ class LiveDict(MutableMapping[str, T]):
             del self._map[key]
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and _is_storable(key) and key in self._map
+        return isinstance(key, str) and is_storable(key) and key in self._map
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._map.keys()))
@@ -88,38 +91,44 @@ class LiveDict(MutableMapping[str, T]):
 
     def assign(self, values: object) -> None:
         """Make the dict equal to ``values``; items that are the same in both are not touched."""
-        target = cast(dict[str, JsonValue], self._spec.to_wire(values))
-        with self._editor.edit():
+        target = cast(dict[str, JsonValue], self._spec.to_wire(values, self._path))
+        with self._editor.edit(self._changed(target)):
             for key in set(self._map.keys()) - target.keys():
                 del self._map[key]
             self._write_wires(target)
 
     @property
     def _map(self) -> Any:
-        return self._editor.document.map(self._spec.name)
+        found = self._editor.document.find(self._path, pycrdt.Map)
+        return {} if found is None else found
 
     def _decode(self, key: str, wire: JsonValue) -> T:
-        return cast(T, self._spec.codec.decode(wire, child_path(self._spec.name, key)))
+        return cast(T, self._spec.codec.decode(wire, child_path(self._path, key)))
 
     def _write(self, values: dict[Any, Any]) -> None:
         wires = {
-            check_text(key, self._spec.name): self._spec.codec.to_wire(value, child_path(self._spec.name, str(key)))
+            check_text(key, self._path): self._spec.codec.to_wire(value, child_path(self._path, str(key)))
             for key, value in values.items()
         }
         self._write_wires(wires)
 
-    def _write_wires(self, wires: dict[str, JsonValue]) -> None:
+    def _changed(self, wires: dict[str, JsonValue]) -> dict[str, JsonValue]:
         content = self._map
-        changed = {
+        return {
             key: wire
             for key, wire in wires.items()
             if key not in content or not same_wire(document_wire(content[key]), wire)
         }
+
+    def _write_wires(self, wires: dict[str, JsonValue]) -> None:
+        changed = self._changed(wires)
         if changed:
-            with self._editor.edit():
+            with self._editor.edit(changed):
+                content = cast("pycrdt.Map[Any]", self._editor.document.make(self._path))
                 for key, wire in changed.items():
                     content[key] = wire
 
 
-def _is_storable(key: str) -> bool:
+def is_storable(key: str) -> bool:
+    """Whether a document can have this key: yrs panics on lone surrogates."""
     return key.isascii() or key == key.encode(errors="ignore").decode()

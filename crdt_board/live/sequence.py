@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, MutableSequence
 from typing import Any, TypeVar, cast, overload
 
+import pycrdt
 from pydantic import JsonValue
 
 from crdt_board.canonical import canonical_json
@@ -23,12 +24,14 @@ class LiveList(MutableSequence[T]):
     What is read is a copy: changing it does not reach the board. Every value is validated before anything is written.
     """
 
-    __slots__ = ("_editor", "_spec")
+    __slots__ = ("_editor", "_path", "_spec")
     __hash__ = None  # type: ignore[assignment]  # its content changes
 
-    def __init__(self, editor: Editor, spec: FieldSpec) -> None:
+    def __init__(self, editor: Editor, spec: FieldSpec, path: str | None = None) -> None:
+        """``path`` is where a container in a record is; elsewhere it is the field's name."""
         self._editor = editor
         self._spec = spec
+        self._path = spec.name if path is None else path
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -53,7 +56,7 @@ class LiveList(MutableSequence[T]):
         place = self._place(index)
         wire = self._encode(value, place)
         if not same_wire(document_wire(self._array[place]), wire):
-            with self._editor.edit():
+            with self._editor.edit(wire):
                 self._array[place] = wire
 
     def __delitem__(self, index: int | slice) -> None:
@@ -93,8 +96,8 @@ class LiveList(MutableSequence[T]):
         length = len(self)
         place = max(0, index + length) if index < 0 else min(index, length)
         wire = self._encode(value, place)
-        with self._editor.edit():
-            self._array.insert(place, wire)
+        with self._editor.edit(wire):
+            self._made().insert(place, wire)
 
     def append(self, value: T) -> None:
         self.extend([value])
@@ -102,8 +105,8 @@ class LiveList(MutableSequence[T]):
     def extend(self, values: Iterable[T]) -> None:
         wires = self._encode_all(values)
         if wires:
-            with self._editor.edit():
-                self._array.extend(wires)
+            with self._editor.edit(wires):
+                self._made().extend(wires)
 
     def clear(self) -> None:
         del self[:]
@@ -128,39 +131,44 @@ class LiveList(MutableSequence[T]):
 
     def assign(self, values: object) -> None:
         """Make the list equal to ``values`` with the smallest edit."""
-        self._become(cast(list[JsonValue], self._spec.to_wire(values)))
+        self._become(cast(list[JsonValue], self._spec.to_wire(values, self._path)))
 
     @property
     def _array(self) -> Any:
-        return self._editor.document.array(self._spec.name)
+        found = self._editor.document.find(self._path, pycrdt.Array)
+        return [] if found is None else found
+
+    def _made(self) -> Any:
+        return self._editor.document.make(self._path)
 
     def _wires(self) -> list[JsonValue]:
         return cast(list[JsonValue], json.loads(str(self._array)))
 
     def _become(self, target: list[JsonValue]) -> None:
         old, new = ([canonical_json(wire) for wire in side] for side in (self._wires(), target))
-        with self._editor.edit():
+        with self._editor.edit(target):
             for edit in reversed(splices(cast(list[Hashable], old), cast(list[Hashable], new))):
-                del self._array[edit.start : edit.stop]
-                self._array[edit.start : edit.start] = [json.loads(cast(bytes, key)) for key in edit.new]
+                array = self._made()
+                del array[edit.start : edit.stop]
+                array[edit.start : edit.start] = [json.loads(cast(bytes, key)) for key in edit.new]
 
     def _place(self, index: int) -> int:
         length = len(self)
         place = index + length if index < 0 else index
         if not 0 <= place < length:
-            raise IndexError(f"{self._spec.name} has {length} items, no index {index}")
+            raise IndexError(f"{self._path} has {length} items, no index {index}")
         return place
 
     def _encode(self, value: object, place: int) -> JsonValue:
-        return self._spec.codec.to_wire(value, child_path(self._spec.name, place))
+        return self._spec.codec.to_wire(value, child_path(self._path, place))
 
     def _encode_all(self, values: Iterable[object]) -> list[JsonValue]:
         if isinstance(values, str | bytes):
-            raise invalid_value(self._spec.name, f"takes items, not the parts of a {type(values).__name__}")
+            raise invalid_value(self._path, f"takes items, not the parts of a {type(values).__name__}")
         return [self._encode(value, place) for place, value in enumerate(values)]
 
     def _decode(self, wire: JsonValue, place: int) -> T:
-        return cast(T, self._spec.codec.decode(wire, child_path(self._spec.name, place)))
+        return cast(T, self._spec.codec.decode(wire, child_path(self._path, place)))
 
 
 def _itself(value: Any) -> Any:

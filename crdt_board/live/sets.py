@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, MutableSet
 from typing import Any, TypeVar, cast
 
+import pycrdt
 from pydantic import JsonValue
 
 from crdt_board.errors import InvalidValue
@@ -23,12 +24,14 @@ class LiveSet(MutableSet[T]):
     For that, `add` (and ``update`` and ``|=``) of an element that is present writes it again; `assign` does not.
     """
 
-    __slots__ = ("_editor", "_spec")
+    __slots__ = ("_editor", "_path", "_spec")
     __hash__ = None  # type: ignore[assignment]  # its content changes
 
-    def __init__(self, editor: Editor, spec: FieldSpec) -> None:
+    def __init__(self, editor: Editor, spec: FieldSpec, path: str | None = None) -> None:
+        """``path`` is where a container in a record is; elsewhere it is the field's name."""
         self._editor = editor
         self._spec = spec
+        self._path = spec.name if path is None else path
 
     @classmethod
     def _from_iterable(cls, values: Iterable[T]) -> set[T]:  # type: ignore[override]  # results of `|` are plain
@@ -54,11 +57,8 @@ class LiveSet(MutableSet[T]):
         self.difference_update([value])
 
     def update(self, *others: Iterable[T]) -> None:
-        wires = [self._spec.codec.to_wire(value, self._spec.name) for other in others for value in other]
-        if wires:
-            with self._editor.edit():
-                for wire in wires:
-                    self._map[element_key(wire)] = wire
+        wires = [self._spec.codec.to_wire(value, self._path) for other in others for value in other]
+        self._write({element_key(wire): wire for wire in wires})
 
     def difference_update(self, *others: Iterable[T]) -> None:
         keys = {key for other in others for value in list(other) if (key := self._key(value)) is not None}
@@ -73,7 +73,7 @@ class LiveSet(MutableSet[T]):
     def symmetric_difference_update(self, other: Iterable[T]) -> None:
         values = set(other)
         common = self.intersection(values)
-        with self._editor.edit():
+        with self._editor.edit([self._spec.codec.to_wire(value, self._path) for value in values - common]):
             self.update(values - common)
             self.difference_update(common)
 
@@ -124,28 +124,36 @@ class LiveSet(MutableSet[T]):
 
     def assign(self, values: object) -> None:
         """Make the set equal to ``values``; elements that are in both are not touched."""
-        target = {element_key(wire): wire for wire in cast(list[JsonValue], self._spec.to_wire(values))}
+        target = {element_key(wire): wire for wire in cast(list[JsonValue], self._spec.to_wire(values, self._path))}
         present = set(self._map.keys())
-        with self._editor.edit():
+        added = {key: target[key] for key in target.keys() - present}
+        with self._editor.edit(added):
             self._drop(present - target.keys())
-            for key in target.keys() - present:
-                self._map[key] = target[key]
+            self._write(added)
 
     @property
     def _map(self) -> Any:
-        return self._editor.document.map(self._spec.name)
+        found = self._editor.document.find(self._path, pycrdt.Map)
+        return {} if found is None else found
+
+    def _write(self, wires: dict[str, JsonValue]) -> None:
+        if wires:
+            with self._editor.edit(wires):
+                content = cast("pycrdt.Map[Any]", self._editor.document.make(self._path))
+                for key, wire in wires.items():
+                    content[key] = wire
 
     def _values(self) -> list[T]:
         content = json.loads(str(self._map))
-        return [self._spec.codec.decode(content[key], self._spec.name) for key in sorted(content)]
+        return [self._spec.codec.decode(content[key], self._path) for key in sorted(content)]
 
     def _key(self, value: object) -> str | None:
         """The key of a value, or None when the set cannot hold it."""
         try:
-            valid = self._spec.codec.validate(value, self._spec.name)
+            valid = self._spec.codec.validate(value, self._path)
             if not same_value(value, valid):
                 return None
-            return element_key(self._spec.codec.encode(valid, self._spec.name))
+            return element_key(self._spec.codec.encode(valid, self._path))
         except InvalidValue:
             return None
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import JsonValue, ValidationError
 
 from crdt_board.document import Document
+from crdt_board.readings import UNWRITTEN, stored_wire
 from crdt_board.schema import BoardModel, fields_of
 from crdt_board.values import from_validation_error
 
@@ -25,15 +26,18 @@ def snapshot(document: Document, model: type[ModelT]) -> ModelT:
 
 
 def snapshot_from_wire(state: dict[str, JsonValue], model: type[ModelT]) -> ModelT:
-    """The same from fields in wire form; sets are lists, counters numbers. Fields that the model lacks are left out.
+    """The same from fields in wire form. Fields that the model lacks are left out.
+
+    Sets are lists there, counters numbers, and candidates all that there are.
 
     Raises:
         InvalidValue: as `snapshot`.
     """
-    known = {name: state[name] for name in fields_of(model) if name in state}
-    text = json.dumps(known)
+    fields = fields_of(model)
+    known = {name: state[name] for name in fields if name in state}
+    values = {name: value for name in known if (value := stored_wire(fields[name], known)) is not UNWRITTEN}
     try:
-        made = model.model_validate_json(text)
+        made = model.model_validate_json(json.dumps(values))
     except ValidationError as error:
         raise from_validation_error(error, "") from error
     made._board_base.state = known

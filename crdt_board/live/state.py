@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from crdt_board.fields import FieldSpec, nearest_name
+import pycrdt
+from pydantic import ValidationError
+
+from crdt_board.fields import VALUE_KINDS, FieldSpec, nearest_name, plain_value
+from crdt_board.live.cells import LiveCandidates, read_value, refuse_strict, write_extreme
 from crdt_board.live.counter import LiveCounter
 from crdt_board.live.editor import Editor
 from crdt_board.live.mapping import LiveDict
+from crdt_board.live.records import LiveRecords
 from crdt_board.live.sequence import LiveList
 from crdt_board.live.sets import LiveSet
 from crdt_board.live.text import LiveText
+from crdt_board.readings import UNWRITTEN
 from crdt_board.schema import BoardModel, fields_of
+from crdt_board.values import from_validation_error
 from crdt_board.wire_values import document_wire, same_wire
 
-LiveField = LiveText | LiveList[Any] | LiveSet[Any] | LiveDict[Any] | LiveCounter
+LiveField = LiveText | LiveList[Any] | LiveSet[Any] | LiveDict[Any] | LiveCounter | LiveRecords | LiveCandidates[Any]
 
 
 class LiveState:
@@ -23,17 +31,19 @@ class LiveState:
 
     Assigning a scalar validates first and writes nothing when the field reads as that value already. Assigning a
     container makes the smallest edit that leads there. Scalars that were never written read as their default.
+
+    ``path`` is empty for the board itself, else where the record is that this stands for.
     """
 
-    __slots__ = ("_board_editor", "_board_fields", "_board_live", "_board_model")
+    __slots__ = ("_board_editor", "_board_fields", "_board_live", "_board_model", "_board_path")
 
-    def __init__(self, model: type[BoardModel], editor: Editor) -> None:
+    def __init__(self, model: type[BoardModel], editor: Editor, path: str = "") -> None:
         fields = fields_of(model)
+        self._set("_board_path", path)
         self._set("_board_model", model)
         self._set("_board_editor", editor)
         self._set("_board_fields", fields)
-        live = {name: _live_field(editor, field) for name, field in fields.items() if field.kind != "scalar"}
-        self._set("_board_live", live)
+        self._set("_board_live", {})
 
     def __getattr__(self, name: str) -> Any:
         live = self._board_live.get(name)
@@ -42,20 +52,26 @@ class LiveState:
         field = self._board_fields.get(name)
         if field is None:
             self._refuse_unknown(name)
-        return self._read(field)
+        if field.kind in VALUE_KINDS and field.kind != "candidates":
+            return self._read(field)
+        live = self._board_live[name] = _live_field(self._board_editor, field, self._path_of(field))
+        return live
 
     def __setattr__(self, name: str, value: object) -> None:
         field = self._board_fields.get(name)
         if field is None:
             self._refuse_unknown(name)
-        live = self._board_live.get(name)
-        if live is None:
+        if field.kind in ("max", "min"):
+            write_extreme(self._board_editor, field, value)
+        elif field.kind == "strict":
+            refuse_strict(field)
+        elif field.kind == "scalar":
             self._write(field, value)
-        elif value is not live:  # `state.plan += [...]` has done its work when it assigns the list to itself
-            _assign(live, value, name)
+        elif value is not (live := getattr(self, name)):  # `state.plan += [...]` has done its work by then
+            _assign(live, value, self._path_of(field))
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{name} cannot be deleted: a board always has all fields of its model")
+        raise AttributeError(f"{name} cannot be deleted: all fields of a {self._board_model.__name__} are always there")
 
     def __dir__(self) -> Iterable[str]:
         return sorted(self._board_fields)
@@ -66,17 +82,37 @@ class LiveState:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
+    def _path_of(self, field: FieldSpec) -> str:
+        return f"{self._board_path}/{field.name}" if self._board_path else field.name
+
+    def _scalars(self) -> Any:
+        """The map that holds the scalars, for reading."""
+        document = self._board_editor.document
+        if not self._board_path:
+            return document.state_map
+        found = document.find(self._board_path, pycrdt.Map)
+        return {} if found is None else found
+
+    def _made_scalars(self) -> Any:
+        document = self._board_editor.document
+        return document.make(self._board_path) if self._board_path else document.state_map
+
     def _read(self, field: FieldSpec) -> Any:
-        stored = self._board_editor.document.state_map
-        if field.name in stored:
-            return field.codec.decode(document_wire(stored[field.name]), field.name)
+        if field.kind != "scalar":
+            present = read_value(self._board_editor, field)
+        else:
+            stored = self._scalars()
+            present = document_wire(stored[field.name]) if field.name in stored else _NOTHING
+        if present is not _NOTHING:
+            return field.codec.decode(present, self._path_of(field))
         if field.required:
-            raise AttributeError(f"{field.name} has no value yet: it has no default and nobody has written it")
+            path = self._path_of(field)
+            raise AttributeError(f"{path} has no value yet: it has no default and nobody has written it")
         return field.default()
 
     def _write(self, field: FieldSpec, value: object) -> None:
-        wire = field.to_wire(value)
-        stored = self._board_editor.document.state_map
+        wire = field.to_wire(value, self._path_of(field))
+        stored = self._scalars()
         if field.name in stored:
             present = document_wire(stored[field.name])
         elif field.required:
@@ -84,8 +120,8 @@ class LiveState:
         else:
             present = field.default_wire()
         if present is _NOTHING or not same_wire(present, wire):
-            with self._board_editor.edit():
-                stored[field.name] = wire
+            with self._board_editor.edit(wire):
+                self._made_scalars()[field.name] = wire
 
     def _refuse_unknown(self, name: str) -> NoReturn:
         raise AttributeError(
@@ -93,17 +129,58 @@ class LiveState:
         )
 
 
-_NOTHING: Any = object()
+class LiveRecord(LiveState):
+    """A record of a ``dict[str, Model]`` field, by its key, whether it is there or not.
+
+    Reading what is not there gives defaults and empty containers; the first write makes the record.
+    """
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # its content changes
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, LiveRecord | BoardModel):
+            return bool(self._board_python() == plain_value(other))
+        return NotImplemented
+
+    def _board_python(self) -> BoardModel:
+        """The record as a plain model.
+
+        Raises:
+            InvalidValue: a required field has no value, or another client wrote one that does not fit.
+        """
+        wire = self._board_editor.document.read_record(self._board_path) or {}
+        try:
+            return cast(BoardModel, self._board_model.model_validate_json(json.dumps(wire)))
+        except ValidationError as error:
+            raise from_validation_error(error, self._board_path) from error
+
+    def _board_become(self, record: BoardModel) -> None:
+        """Make the record equal to ``record``, which has been validated, by changing only what differs."""
+        for name, field in self._board_fields.items():
+            if field.kind == "counter":
+                live = getattr(self, name)
+                live += getattr(record, name) - live
+            else:
+                setattr(self, name, getattr(record, name))
 
 
-def _live_field(editor: Editor, field: FieldSpec) -> LiveField:
+_NOTHING: Any = UNWRITTEN
+
+
+def _live_field(editor: Editor, field: FieldSpec, path: str) -> LiveField:
     if field.kind == "text":
-        return LiveText(editor, field.name)
+        return LiveText(editor, path)
     if field.kind == "counter":
-        return LiveCounter(editor, field.name)
+        return LiveCounter(editor, path)
     if field.kind == "list":
-        return LiveList(editor, field)
-    return LiveSet(editor, field) if field.kind == "set" else LiveDict(editor, field)
+        return LiveList(editor, field, path)
+    if field.kind == "candidates":
+        return LiveCandidates(editor, field)
+    if field.kind == "records":
+        model = cast(type[BoardModel], field.record)
+        return LiveRecords(editor, field, path, lambda record: LiveRecord(model, editor, record))
+    return LiveSet(editor, field, path) if field.kind == "set" else LiveDict(editor, field, path)
 
 
 def _assign(live: LiveField, value: Any, name: str) -> None:

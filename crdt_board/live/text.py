@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -9,7 +10,9 @@ from rapidfuzz import fuzz
 
 from crdt_board.diffs import Splice, middle_splice, splices
 from crdt_board.fields import plain_value
+from crdt_board.live.anchors import Anchor, Side, anchor_from, place_at, stretch_of
 from crdt_board.live.editor import Editor
+from crdt_board.live.streams import EditStream
 from crdt_board.wire_values import check_text, invalid_value
 
 _NEAREST_CHARS_MAX = 20_000
@@ -27,6 +30,7 @@ class LiveText:
     __hash__ = None  # type: ignore[assignment]  # its content changes
 
     def __init__(self, editor: Editor, field: str) -> None:
+        """``field`` is the field's name, or the path of a text in a record."""
         self._editor = editor
         self._field = field
 
@@ -38,7 +42,7 @@ class LiveText:
         """
         if not (type(text) is str and text.isascii()):
             check_text(text, self._field)
-        with self._editor.edit():
+        with self._editor.edit(text):
             document = self._editor.document
             chars = document.text_index(self._field).chars
             if index > chars:
@@ -54,7 +58,7 @@ class LiveText:
         Raises:
             InvalidValue: as `insert`.
         """
-        with self._editor.edit():
+        with self._editor.edit(text):
             self.insert(self._editor.document.text_index(self._field).chars, text)
 
     def delete(self, start: int, stop: int) -> None:
@@ -77,8 +81,8 @@ class LiveText:
                 than once and no ``count`` is given, or less often than ``count``.
         """
         check_text(new, self._field)
-        with self._editor.edit():
-            places = self._find(check_text(old, self._field), count)
+        places = self._find(check_text(old, self._field), count)
+        with self._editor.edit([new] * len(places)):
             middle = middle_splice(old, new)
             if middle is not None:
                 for place in reversed(places):
@@ -91,13 +95,50 @@ class LiveText:
             InvalidValue: as `insert`.
         """
         new_text = check_text(plain_value(new_text), self._field)
-        with self._editor.edit():
+        with self._editor.edit(new_text):
             for edit in reversed(splices(str(self), new_text)):
                 self._splice(edit)
 
+    def anchor(self, at: int | str, stop: int | None = None, *, side: Side = "after") -> Anchor:
+        """A mark that follows its text: the quoted stretch ``at``, the slice ``[at:stop]``, or the place ``at``.
+
+        ``side`` says beside which character a place stays: the one after it, or the one before it.
+
+        Raises:
+            InvalidValue: the quote is not there once (as `replace`), or the slice is empty.
+        """
+        document = self._editor.document
+        if isinstance(at, str):
+            place = self._find(check_text(at, self._field), None)[0]
+            return stretch_of(document, self._field, place, place + len(at))
+        if stop is None:
+            index, _, _ = slice(at, None).indices(document.text_index(self._field).chars)
+            return place_at(document, self._field, index, side)
+        start, stop, _ = slice(at, stop).indices(document.text_index(self._field).chars)
+        if start >= stop:
+            raise invalid_value(self._field, "an empty stretch cannot be anchored; anchor(index) marks a place")
+        return stretch_of(document, self._field, start, stop)
+
+    def anchor_from(self, written: str) -> Anchor:
+        """The anchor that ``str(anchor)`` wrote, here or on another replica.
+
+        Raises:
+            InvalidValue: it is none, is in another text, or at characters that have not arrived here.
+        """
+        return anchor_from(self._editor.document, self._field, written)
+
+    def edit_stream(self, index: int | None = None) -> EditStream:
+        """Write here piece by piece, at ``index`` or at the end, while others edit: see `EditStream`.
+
+        Call it in a coroutine: ``async with board.state.draft.edit_stream() as stream``.
+        """
+        chars = self._editor.document.text_index(self._field).chars
+        start = chars if index is None else slice(index, None).indices(chars)[0]
+        return EditStream(self._editor, self._field, start, asyncio.get_running_loop().call_soon)
+
     def to_python(self) -> str:
         """The text as a plain ``str``."""
-        return str(self._editor.document.text(self._field))
+        return self._editor.document.read_text(self._field)
 
     def __str__(self) -> str:
         return self.to_python()

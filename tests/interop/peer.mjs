@@ -39,6 +39,14 @@ const commands = {
   setKey: (field, key, value) => { doc.getMap(field).set(key, value) },
   deleteKey: (field, key) => { doc.getMap(field).delete(key) },
   insertItems: (field, index, items) => { doc.getArray(field).insert(index, items) },
+  record: (field, key) => doc.getMap(field).get(key)?.toJSON(),
+  setInRecord: (field, key, name, value) => { doc.getMap(field).get(key).set(name, value) },
+  insertInRecord: (field, key, name, index, text) => { doc.getMap(field).get(key).get(name).insert(index, text) },
+  // A whole record: plain values, and texts as {text: '…'}.
+  setRecord: (field, key, content) => {
+    const made = Object.entries(content).map(([name, value]) => [name, value?.text === undefined ? value : new Y.Text(value.text)])
+    doc.getMap(field).set(key, new Y.Map(made))
+  },
   announce: (state) => { provider.awareness.setLocalState(state) },
   present: () => [...provider.awareness.getStates()].map(([client, state]) => ({ client, ...state }))
 }

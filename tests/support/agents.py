@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from crdt_board.clock import ManualClock
 from crdt_board.document import Document
 from crdt_board.live import LiveState, snapshot
 from crdt_board.replica import Replica
@@ -16,8 +17,10 @@ from crdt_board.schema import BoardModel
 class LiveAgent:
     """One replica with its live state."""
 
-    def __init__(self, model: type[BoardModel], client_id: int | None = None) -> None:
+    def __init__(self, model: type[BoardModel], client_id: int | None = None, name: str = "agent") -> None:
         self.model = model
+        self.name = name
+        self.clock = ManualClock()
         self.replica = Replica(model.board_layout(), client_id=client_id)
         self.state: Any = LiveState(model, self)
 
@@ -25,8 +28,15 @@ class LiveAgent:
     def document(self) -> Document:
         return self.replica.document
 
-    def edit(self, content: JsonValue = None) -> AbstractContextManager[None]:
-        return self.replica.edit("agent", content)
+    @property
+    def agent(self) -> str:
+        return self.name
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def edit(self, content: JsonValue = None, *, group: object = None) -> AbstractContextManager[None]:
+        return self.replica.edit("agent", content, group=group)
 
     def updates(self) -> int:
         return len(self.replica.pending)

@@ -1,0 +1,148 @@
+"""What a field of records holds, from its layout alone: reading it, making records, and which paths were changed.
+
+Knows shared types and layouts, but no document and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pycrdt
+from pydantic import JsonValue
+
+from crdt_board.counters import check_amount
+from crdt_board.layout import FieldKind, FieldLayout
+from crdt_board.wire_values import check_text, check_wire, child_path, element_key, invalid_value
+
+SharedType = pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]
+
+_CLASSES: dict[FieldKind, type[SharedType]] = {"text": pycrdt.Text, "list": pycrdt.Array, "record_list": pycrdt.Array}
+_WITH_KEYS: frozenset[FieldKind] = frozenset({"dict", "set"})
+
+
+def shared_class(kind: FieldKind) -> type[SharedType]:
+    """The shared type that holds a container of this kind."""
+    return _CLASSES.get(kind, pycrdt.Map)
+
+
+def records_wire(content: JsonValue, field: FieldLayout) -> JsonValue:
+    """The wire form of all records of a field, from the JSON that Rust prints of its map.
+
+    A record has the scalars that were written and the containers that are not empty, so that fields which were added
+    to the layout and never written do not show. What another client put there and is no record stays as it is.
+    """
+    if not isinstance(content, dict):
+        return content
+    return {key: _record_wire(record, field) for key, record in content.items()}
+
+
+def _record_wire(content: JsonValue, field: FieldLayout) -> JsonValue:
+    if not isinstance(content, dict):
+        return content
+    record: dict[str, JsonValue] = {}
+    for inner in field.fields:
+        if inner.name in content:
+            value = _field_wire(content[inner.name], inner)
+            if value or inner.kind == "scalar":
+                record[inner.name] = value
+    return record
+
+
+def _field_wire(content: JsonValue, field: FieldLayout) -> JsonValue:
+    if field.kind == "records":
+        return records_wire(content, field)
+    if field.kind == "set" and isinstance(content, dict):
+        return [content[key] for key in sorted(content)]
+    if field.kind == "counter" and isinstance(content, dict):
+        return sum(cell for cell in content.values() if isinstance(cell, int))
+    return content
+
+
+def check_record(wire: JsonValue, field: FieldLayout, path: str) -> dict[str, JsonValue]:
+    """A copy of a record in wire form that fits a layout.
+
+    Raises:
+        InvalidValue: it has a field that the layout lacks, or a value that a document cannot give back.
+    """
+    checked = check_wire(wire, path)
+    if not isinstance(checked, dict):
+        raise invalid_value(path, "a record is an object with its fields")
+    for name, value in checked.items():
+        if name not in field.by_name:
+            raise invalid_value(child_path(path, name), "the record has no such field")
+        _check_field(value, field.by_name[name], child_path(path, name))
+    return checked
+
+
+def _check_field(value: JsonValue, field: FieldLayout, path: str) -> None:
+    if field.kind == "text":
+        check_text(value, path)
+    elif field.kind == "counter":
+        check_amount(value, path)
+    elif field.kind in ("list", "set"):
+        if not isinstance(value, list):
+            raise invalid_value(path, f"a {field.kind} is an array in wire form")
+    elif field.kind != "scalar":
+        if not isinstance(value, dict):
+            raise invalid_value(path, f"a {field.kind} is an object in wire form")
+        if field.kind == "records":
+            for key, record in value.items():
+                check_record(record, field, child_path(path, key))
+
+
+def new_record(wire: Mapping[str, JsonValue], field: FieldLayout, client_id: int) -> pycrdt.Map[Any]:
+    """A record with all that it holds, to be put under a key; ``wire`` has passed `check_record`.
+
+    It has every container of the layout, so that none needs to be made later.
+    """
+    content: dict[str, Any] = {}
+    for inner in field.fields:
+        if inner.kind != "scalar":
+            content[inner.name] = _new_container(wire.get(inner.name), inner, client_id)
+        elif inner.name in wire:
+            content[inner.name] = wire[inner.name]
+    return pycrdt.Map(content)
+
+
+def _new_container(wire: Any, field: FieldLayout, client_id: int) -> SharedType:
+    if field.kind == "text":
+        return pycrdt.Text(wire or "")
+    if field.kind == "list":
+        return pycrdt.Array(wire or [])
+    if field.kind == "set":
+        return pycrdt.Map({element_key(item): item for item in wire or ()})
+    if field.kind == "counter":
+        return pycrdt.Map({str(client_id): wire} if wire else {})
+    if field.kind == "records":
+        return pycrdt.Map({key: new_record(record, field, client_id) for key, record in (wire or {}).items()})
+    return pycrdt.Map(dict(wire or {}))
+
+
+def changed_paths(field: FieldLayout, way: Sequence[str | int], keys: Iterable[str]) -> Iterator[list[str]]:
+    """The parts of each path that an event inside a records field is about, without the field's own name.
+
+    ``way`` leads from the field's map to the type that the event is of; ``keys`` are what changed in it, if it is a
+    map. A key of a dict or set has a path of its own; a text, list or counter is changed as a whole.
+    """
+    if not way:
+        yield from ([str(key)] for key in keys)
+        return
+    record = str(way[0])
+    if len(way) == 1:
+        yield from ([record, str(name)] for name in keys)
+        return
+    name = str(way[1])
+    inner = field.by_name.get(name)
+    if inner is not None and inner.kind == "records":
+        yield from ([record, name, *rest] for rest in changed_paths(inner, way[2:], keys))
+    elif inner is not None and inner.kind in _WITH_KEYS:
+        below = [str(way[2])] if len(way) > 2 else keys
+        yield from ([record, name, str(key)] for key in below)
+    else:
+        yield [record, name]
+
+
+def split_path(path: str) -> list[str]:
+    """The parts of a path, unescaped."""
+    return [part.replace("~1", "/").replace("~0", "~") if "~" in part else part for part in path.split("/")]
