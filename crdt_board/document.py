@@ -501,7 +501,7 @@ class Document:
             if depth > self._deepest[0]:
                 self._deepest = (depth, root)
             # [measured] text beyond ASCII in a list shows as an insertion of nothing, and reading the list never ends.
-            parts = event.delta if depth == 0 and self.kinds.get(root) == "list" else []
+            parts = event.delta if type(event).__name__ == "ArrayEvent" else []
             if any(part.get("insert") == [] for part in parts):
                 self._unreadable = root
 

@@ -38,7 +38,8 @@ _INTEGER_TAG = 125
 _INTEGER_BYTES_MAX = 10
 
 _VALUE_DEPTH_MAX = 1_000  # where the bytes come from this process, nothing is to be refused
-_SEQUENCE_KINDS = frozenset((4, 5, 6))  # string, embed, format
+_STRING_KIND, _TYPE_KIND, _ARRAY_TYPE = 4, 7, 0
+_SEQUENCE_KINDS = frozenset((_STRING_KIND, 5, 6))  # string, embed, format
 _CLOCK_END = 1 << 31
 
 _Id = tuple[int, int]
@@ -49,9 +50,11 @@ _Place = tuple[_Id, int] | None
 class _Client:
     """The structs of one client, in the order of their clocks."""
 
-    __slots__ = ("end", "places", "starts")
+    __slots__ = ("arrays", "end", "places", "starts", "texts")
 
     def __init__(self) -> None:
+        self.arrays: set[int] = set()
+        self.texts: list[int] = []
         self.end = 0
         self.starts: list[int] = []
         self.places: list[_Place] = []
@@ -83,6 +86,8 @@ def walk(update: bytes, depth_max: int) -> dict[int, int]:
     reader.finish()
     if inside > depth_max:
         _check_chains(clients, depth_max)
+    if any(section.arrays for section in clients.values()):
+        _check_arrays(clients)
     return {client: section.end for client, section in clients.items()}
 
 
@@ -122,12 +127,23 @@ def _walk_client(reader: Reader, section: _Client, structs: int, depth_max: int)
             place = read_place(reader, info)
             if info & _HAS_KEY and info & KIND in _SEQUENCE_KINDS:
                 raise MalformedUpdate("content of a text under the key of a map")
+            _note_kind(reader, section, info & KIND)
             clock += read_content(reader, info & KIND, depth_max)
             inside += place is not None and place[1]
         section.places.append(place)
     _check_clock(clock)
     section.end = clock
     return inside
+
+
+def _note_kind(reader: Reader, section: _Client, kind: int) -> None:
+    if kind == _STRING_KIND:
+        section.texts.append(len(section.places))
+    elif kind == _TYPE_KIND:
+        start = reader.position
+        if reader.byte() == _ARRAY_TYPE:
+            section.arrays.add(len(section.places))
+        reader.position = start
 
 
 def _check_clock(clock: int) -> None:
@@ -288,3 +304,33 @@ def _find(reference: _Id, clients: dict[int, _Client]) -> _Id | None:
     section = clients.get(client)
     index = bisect_right(section.starts, clock) - 1 if section is not None else -1
     return (client, index) if index >= 0 else None
+
+
+def _check_arrays(clients: dict[int, _Client]) -> None:
+    """Refuse text inside a list that the same update makes: reading such a list never ends [measured]."""
+    lists: dict[_Id, _Id | None] = {}
+    for client, section in clients.items():
+        for index in section.texts:
+            parent = _parent_of((client, index), clients, lists)
+            if parent is not None and parent[1] in clients[parent[0]].arrays:
+                raise MalformedUpdate("text inside a list")
+
+
+def _parent_of(start: _Id, clients: dict[int, _Client], known: dict[_Id, _Id | None]) -> _Id | None:
+    """The struct of this update that ``start`` sits inside, None when it is not part of it; ``known`` saves steps."""
+    way: list[_Id] = []
+    node: _Id | None = start
+    parent: _Id | None = None
+    while node is not None and node not in known:
+        known[node] = None  # ends a circle of neighbours
+        way.append(node)
+        place = clients[node[0]].places[node[1]]
+        target = _find(place[0], clients) if place is not None else None
+        if place is not None and place[1]:
+            parent, node = target, None
+        else:
+            node = target
+    if node is not None:
+        parent = known[node]
+    known.update(dict.fromkeys(way, parent))
+    return parent

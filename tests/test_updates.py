@@ -387,3 +387,20 @@ def test_what_harms_yrs_later_is_refused(what: str, update: bytes) -> None:
     """H2: small updates that no Yjs client writes, and that break a document for good, are refused by their bytes."""
     with pytest.raises(MalformedUpdate):
         check_update(update, DEFAULT_LIMITS)
+
+
+def test_text_in_a_list_that_the_update_makes_is_refused() -> None:
+    """H3: a list inside a map that is made with text in it, anywhere in it, is refused by its bytes; a text is not."""
+    map_item = b"\x27\x01\x05state\x01k\x00"  # state[k] = a new list
+    map_text = b"\x27\x01\x05state\x01k\x02"  # state[k] = a new text
+    first = b"\x04\x00\x07\x00\x04\xf0\x9f\x98\x80"  # text inside it
+    second = b"\x84\x07\x02\x01x"  # text behind that text
+    for made, allowed in ((map_item, False), (map_text, True)):
+        for structs in ([made, first], [made, first, second]):
+            update = b"\x01" + bytes([len(structs)]) + b"\x07\x00" + b"".join(structs) + b"\x00"
+            if allowed:
+                check_update(update, DEFAULT_LIMITS)
+                pycrdt.Doc().apply_update(update)
+            else:
+                with pytest.raises(MalformedUpdate, match="list"):
+                    check_update(update, DEFAULT_LIMITS)
