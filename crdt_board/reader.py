@@ -28,13 +28,17 @@ class Reader:
         return self._data[self.position - 1]
 
     def varuint(self) -> int:
+        position = self.position
+        if position < self._end and (byte := self._data[position]) < 0x80:  # most are of one byte
+            self.position = position + 1
+            return byte
         value, self.position = read_varuint(self._data, self.position)
         return value
 
     def count(self, bytes_each: int = 1) -> int:
         """A number of things of at least ``bytes_each`` bytes that follow; refused when they cannot all be there."""
         value = self.varuint()
-        if value * bytes_each > self.remaining:
+        if value * bytes_each > self._end - self.position:
             raise MalformedUpdate(f"{value} items are announced in the last {self.remaining} bytes")
         return value
 
