@@ -342,6 +342,22 @@ async def test_a_lost_entry_is_noticed_by_the_next_one(relay: Relay, far: Board[
     assert far.snapshot() == near.snapshot()
 
 
+async def test_a_lost_entry_is_noticed_on_an_idle_board(store: FaultyStore) -> None:
+    """W3: nobody writes after the lost entry; the server's sign of life says how far it sent, and the rest is asked."""
+    limits = replace(DEFAULT_LIMITS, keepalive_seconds=0.2)
+    async with (
+        serving(store, limits=limits) as served,
+        relay_to(served.url) as relay,
+        joined(relay.url, "far") as far,
+        joined(served.url, "near") as near,
+    ):
+        relay.judge = lost = Once("down", is_entry, lose)
+        near.state.plan.append("lost")
+        await near.flush(DEADLINE_SECONDS)
+        await far.wait_for(lambda state: state.plan == ["lost"], DEADLINE_SECONDS)
+        assert (lost.done, relay.connections) == (1, 1)
+
+
 async def test_a_lost_entry_is_noticed_by_its_checkpoint(relay: Relay, far: Board[Report], near: Board[Report]) -> None:
     """W3: a client has no version whose entry it misses; it asks for the difference, and ``expected_version`` holds."""
     relay.judge = lost = Once("down", is_entry, lose)
