@@ -209,10 +209,11 @@ def conflict_of(fold: Fold, commit: CommitItem, before: Sequence[Plan]) -> Versi
 
     With ``reads`` it is refused when one of these fields was changed after ``base_seq``, committed or not, but for the
     edits of the replica that asks; without, when ``expected_version`` is not the newest version. A strict field that it
-    sets counts as read.
+    sets counts as read. A version that there never was is a conflict in either case.
     """
     request = commit.request
-    if request.reads is not None:
+    is_known = request.expected_version is None or 0 <= request.expected_version <= fold.version
+    if request.reads is not None and is_known:
         watched = {*request.reads, *request.decides}
         changed = set(fold.changed_since(commit.base_seq, apart_from=request.origin))
         strange = [plan for plan in before if not plan.origin or plan.origin != request.origin]

@@ -978,6 +978,9 @@ WRONG_COMMITS: list[tuple[str, type[BoardError], dict[str, Any]]] = [
     ("output, handoff, trace and tags", LimitExceeded, {"output": "x" * 300_000}),
     ("version 7 was expected", VersionConflict, {"expected_version": 7}),
     ("version -1 was expected", VersionConflict, {"expected_version": -1}),
+    ("version 7 was expected", VersionConflict, {"expected_version": 7, "reads": ["budget"]}),
+    ("version -1 was expected", VersionConflict, {"expected_version": -1, "reads": []}),
+    ("was expected", VersionConflict, {"expected_version": 2**70, "reads": ["budget"], "patch": {"budget": 1}}),
 ]
 
 
