@@ -190,8 +190,8 @@ class Board(Generic[M]):
         Without ``expected_version`` a commit merges and never fails because of others' work. With it, the commit is
         refused when another commit came in between; with ``reads`` only when one of those fields was changed since
         then (or, without ``expected_version``, since this replica last heard) by anything but edits of this replica. A
-        repeat with the same
-        ``idempotency_key`` and the same step, patch and metadata returns the first result and does nothing.
+        version that the board never had is refused in either case. A repeat with the same ``idempotency_key`` and the
+        same step, patch and metadata returns the first result and does nothing.
 
         Durable on return. Cancelling does not take back a commit that is under way.
 

@@ -94,35 +94,13 @@ class ServerSession:
         """Whether entries may be sent: the client has what they build on."""
         return self._broadcast_ready
 
-    def receive_binary(self, data: bytes) -> list[ServerEvent]:
-        """What a binary frame of the client means.
+    def receive(self, message: str | bytes) -> list[ServerEvent]:
+        """What a text or binary frame of the client means.
 
         Raises:
             ProtocolError, LimitExceeded: the client broke the protocol; close the connection.
         """
-        if not self._greeted:  # invariant 1
-            raise ProtocolError("the first message must be a hello")
-        try:
-            frame = wire.decode_frame(data, self._limits)
-        except ProtocolError as error:
-            if self.kind == "own" and error.data.get("reason") == "checksum":
-                return [self._lose(None)]
-            raise
-        return self._receive_frame(frame)
-
-    def receive_text(self, text: str) -> list[ServerEvent]:
-        """What a text frame of the client means; errors as in `receive_binary`."""
-        if self.kind == "stock":
-            raise ProtocolError(f"text frames need the subprotocol {wire.SUBPROTOCOL}")
-        message = control.decode_client_message(text, self._limits)
-        is_hello = isinstance(message, control.ClientHello)
-        if is_hello == self._greeted:  # invariant 1
-            raise ProtocolError("the first message, and no other, must be a hello")
-        if isinstance(message, control.ClientHello):
-            check_name(message.agent, "agent", self._limits.agent_chars_max)
-            self._greeted = True
-            return [HelloReceived(message)]
-        return [RequestReceived(message.id, message.body)]
+        return self._receive_text(message) if isinstance(message, str) else self._receive_binary(message)
 
     def hello(self, message: control.ServerHello) -> Frames:
         return self._control(message)
@@ -174,6 +152,30 @@ class ServerSession:
 
     def _control(self, message: control.ServerMessage) -> Frames:
         return [control.encode(message)] if self.kind == "own" else []  # invariant 5
+
+    def _receive_binary(self, data: bytes) -> list[ServerEvent]:
+        if not self._greeted:  # invariant 1
+            raise ProtocolError("the first message must be a hello")
+        try:
+            frame = wire.decode_frame(data, self._limits)
+        except ProtocolError as error:
+            if self.kind == "own" and error.data.get("reason") == "checksum":
+                return [self._lose(None)]
+            raise
+        return self._receive_frame(frame)
+
+    def _receive_text(self, text: str) -> list[ServerEvent]:
+        if self.kind == "stock":
+            raise ProtocolError(f"text frames need the subprotocol {wire.SUBPROTOCOL}")
+        message = control.decode_client_message(text, self._limits)
+        is_hello = isinstance(message, control.ClientHello)
+        if is_hello == self._greeted:  # invariant 1
+            raise ProtocolError("the first message, and no other, must be a hello")
+        if isinstance(message, control.ClientHello):
+            check_name(message.agent, "agent", self._limits.agent_chars_max)
+            self._greeted = True
+            return [HelloReceived(message)]
+        return [RequestReceived(message.id, message.body)]
 
     def _receive_frame(self, frame: wire.Frame) -> list[ServerEvent]:
         match frame:
@@ -269,12 +271,15 @@ class ClientSession:
         """Begin again after the last acknowledged update, when no answer came in time."""
         return self._rewind(self._acked)
 
-    def receive_binary(self, data: bytes) -> list[ClientEvent]:
-        """What a binary frame of the server means.
+    def receive(self, message: str | bytes) -> list[ClientEvent]:
+        """What a text or binary frame of the server means.
 
         Raises:
             ProtocolError, LimitExceeded: the server broke the protocol; close the connection.
         """
+        return self._receive_text(message) if isinstance(message, str) else self._receive_binary(message)
+
+    def _receive_binary(self, data: bytes) -> list[ClientEvent]:
         try:
             frame = wire.decode_frame(data, self._limits)
         except ProtocolError as error:
@@ -294,8 +299,7 @@ class ClientSession:
                 return [PresenceQueried()]
         raise ProtocolError(f"a server does not send {type(frame).__name__} frames")
 
-    def receive_text(self, text: str) -> list[ClientEvent]:
-        """What a text frame of the server means; errors as in `receive_binary`."""
+    def _receive_text(self, text: str) -> list[ClientEvent]:
         message = control.decode_server_message(text, self._limits)
         if isinstance(message, control.Refused):
             return [Refused(message.id, control.error_of(message))]

@@ -84,7 +84,7 @@ def stock() -> ServerSession:
 def own() -> ServerSession:
     """The server's end after the hello."""
     session = ServerSession("own", DEFAULT_LIMITS)
-    session.receive_text(control.encode(HELLO))
+    session.receive(control.encode(HELLO))
     return session
 
 
@@ -93,7 +93,7 @@ def client() -> ClientSession:
     """The client's end after both hellos; the replica's first pending update is number 11."""
     session = ClientSession(DEFAULT_LIMITS)
     session.start(11)
-    session.receive_text(control.encode(SERVER_HELLO))
+    session.receive(control.encode(SERVER_HELLO))
     return session
 
 
@@ -101,46 +101,44 @@ def test_the_hello_comes_first_and_once() -> None:
     """Invariant 1: anything before the hello, and a second one, break the protocol."""
     request = control.encode(control.Request(id=1, body=control.StateAt(version=1)))
     with pytest.raises(ProtocolError, match="hello"):
-        ServerSession("own", DEFAULT_LIMITS).receive_text(request)
+        ServerSession("own", DEFAULT_LIMITS).receive(request)
     with pytest.raises(ProtocolError, match="hello"):
-        ServerSession("own", DEFAULT_LIMITS).receive_binary(wire.encode_step1(b"\x00"))
+        ServerSession("own", DEFAULT_LIMITS).receive(wire.encode_step1(b"\x00"))
     session = ServerSession("own", DEFAULT_LIMITS)
-    assert session.receive_text(control.encode(HELLO)) == [HelloReceived(HELLO)]
+    assert session.receive(control.encode(HELLO)) == [HelloReceived(HELLO)]
     with pytest.raises(ProtocolError, match="hello"):
-        session.receive_text(control.encode(HELLO))
+        session.receive(control.encode(HELLO))
 
 
 def test_an_agent_has_a_name_that_can_be_shown() -> None:
     """A hello under an endless or unprintable name is refused."""
     for name in ("a" * 129, "a\x00"):
         with pytest.raises(LimitExceeded):
-            ServerSession("own", DEFAULT_LIMITS).receive_text(control.encode(HELLO.model_copy(update={"agent": name})))
+            ServerSession("own", DEFAULT_LIMITS).receive(control.encode(HELLO.model_copy(update={"agent": name})))
 
 
 def test_a_stock_client_is_understood(stock: ServerSession) -> None:
     """Each stock frame has its event; what carries no news has none."""
-    assert stock.receive_binary(wire.encode_step1(b"\x00")) == [SyncRequested(b"\x00")]
-    assert stock.receive_binary(wire.encode_step2(b"new")) == [
-        UpdatesReceived(None, (b"new",), None, is_difference=True)
-    ]
-    assert stock.receive_binary(wire.encode_update(b"new")) == [UpdatesReceived(None, (b"new",), None)]
-    assert stock.receive_binary(wire.encode_step2(EMPTY_UPDATE)) == []
-    assert stock.receive_binary(wire.encode_awareness([PRESENT])) == [PresenceReceived((PRESENT,))]
-    assert stock.receive_binary(wire.KEEPALIVE) == []
-    assert stock.receive_binary(wire.encode_query_awareness()) == [PresenceQueried()]
+    assert stock.receive(wire.encode_step1(b"\x00")) == [SyncRequested(b"\x00")]
+    assert stock.receive(wire.encode_step2(b"new")) == [UpdatesReceived(None, (b"new",), None, is_difference=True)]
+    assert stock.receive(wire.encode_update(b"new")) == [UpdatesReceived(None, (b"new",), None)]
+    assert stock.receive(wire.encode_step2(EMPTY_UPDATE)) == []
+    assert stock.receive(wire.encode_awareness([PRESENT])) == [PresenceReceived((PRESENT,))]
+    assert stock.receive(wire.KEEPALIVE) == []
+    assert stock.receive(wire.encode_query_awareness()) == [PresenceQueried()]
 
 
 @pytest.mark.parametrize("frame", [push(1, b"a"), damaged(push(1, b"a")), wire.encode_auth_denied("no")])
 def test_a_stock_client_sends_stock_frames_only(stock: ServerSession, frame: bytes) -> None:
     """H3: what needs the subprotocol is refused without it, and so is what only servers say."""
     with pytest.raises(ProtocolError):
-        stock.receive_binary(frame)
+        stock.receive(frame)
 
 
 def test_a_stock_client_sends_no_text(stock: ServerSession) -> None:
     """H3: text frames need the subprotocol."""
     with pytest.raises(ProtocolError, match="subprotocol"):
-        stock.receive_text(control.encode(HELLO))
+        stock.receive(control.encode(HELLO))
 
 
 def test_a_stock_client_is_sent_stock_frames_only(stock: ServerSession) -> None:
@@ -174,47 +172,47 @@ def test_no_entry_is_sent_before_the_step_2(kind: PeerKind) -> None:
 
 def test_pushed_updates_are_handed_out_once_each(own: ServerSession) -> None:
     """Invariant 2: what is known already is skipped, also when it comes together with news, but acknowledged again."""
-    assert own.receive_binary(push(1, b"a", b"b")) == [UpdatesReceived("planner", (b"a", b"b"), 2)]
-    assert own.receive_binary(push(1, b"a", b"b")) == [UpdatesReceived("planner", (), 2)]
-    assert own.receive_binary(push(2, b"b", b"c")) == [UpdatesReceived("planner", (b"c",), 3)]
+    assert own.receive(push(1, b"a", b"b")) == [UpdatesReceived("planner", (b"a", b"b"), 2)]
+    assert own.receive(push(1, b"a", b"b")) == [UpdatesReceived("planner", (), 2)]
+    assert own.receive(push(2, b"b", b"c")) == [UpdatesReceived("planner", (b"c",), 3)]
 
 
 def test_a_gap_is_complained_of_once(own: ServerSession) -> None:
     """W3, invariant 3: after a lost push, those that follow wait in silence for the resend."""
-    own.receive_binary(push(1, b"a"))
-    assert own.receive_binary(push(3, b"c")) == [ResyncNeeded(1)]
-    assert own.receive_binary(push(4, b"d")) == []
-    assert own.receive_binary(push(2, b"b", b"c", b"d")) == [UpdatesReceived("planner", (b"b", b"c", b"d"), 4)]
-    assert own.receive_binary(push(5, b"e")) == [UpdatesReceived("planner", (b"e",), 5)]
+    own.receive(push(1, b"a"))
+    assert own.receive(push(3, b"c")) == [ResyncNeeded(1)]
+    assert own.receive(push(4, b"d")) == []
+    assert own.receive(push(2, b"b", b"c", b"d")) == [UpdatesReceived("planner", (b"b", b"c", b"d"), 4)]
+    assert own.receive(push(5, b"e")) == [UpdatesReceived("planner", (b"e",), 5)]
 
 
 def test_a_resend_that_loses_its_beginning_is_complained_of_again(own: ServerSession) -> None:
     """W3: numbers that fall without closing the gap show that a resend was under way."""
-    own.receive_binary(push(5, b"e"))
-    own.receive_binary(push(6, b"f"))
-    assert own.receive_binary(push(3, b"c")) == [ResyncNeeded(0)]
+    own.receive(push(5, b"e"))
+    own.receive(push(6, b"f"))
+    assert own.receive(push(3, b"c")) == [ResyncNeeded(0)]
 
 
 def test_a_damaged_push_is_asked_for_again(own: ServerSession) -> None:
     """W3: a failed checksum is a loss, not the end of the connection."""
-    own.receive_binary(push(1, b"a"))
-    assert own.receive_binary(damaged(push(2, b"b"))) == [ResyncNeeded(1)]
-    assert own.receive_binary(push(3, b"c")) == []
-    assert own.receive_binary(push(2, b"b", b"c")) == [UpdatesReceived("planner", (b"b", b"c"), 3)]
+    own.receive(push(1, b"a"))
+    assert own.receive(damaged(push(2, b"b"))) == [ResyncNeeded(1)]
+    assert own.receive(push(3, b"c")) == []
+    assert own.receive(push(2, b"b", b"c")) == [UpdatesReceived("planner", (b"b", b"c"), 3)]
 
 
 def test_the_owner_may_hand_updates_back(own: ServerSession) -> None:
     """After a resync to an earlier number, what was handed out is awaited again, and what follows it is passed over."""
-    own.receive_binary(push(1, b"a", b"b", b"c"))
+    own.receive(push(1, b"a", b"b", b"c"))
     own.ack(1, 1)
     assert own.resync(1) == [control.encode(control.Resync(n=1))]
-    assert own.receive_binary(push(4, b"d")) == []
-    assert own.receive_binary(push(2, b"b")) == [UpdatesReceived("planner", (b"b",), 2)]
+    assert own.receive(push(4, b"d")) == []
+    assert own.receive(push(2, b"b")) == [UpdatesReceived("planner", (b"b",), 2)]
 
 
 def test_an_acknowledgement_covers_what_was_handed_out(own: ServerSession) -> None:
     """Invariant 6: it neither runs ahead nor falls."""
-    own.receive_binary(push(1, b"a", b"b"))
+    own.receive(push(1, b"a", b"b"))
     assert own.ack(2, 9) == [control.encode(control.Ack(n=2, seq=9))]
     for wrong in (1, 3):
         with pytest.raises(AssertionError):
@@ -223,19 +221,19 @@ def test_an_acknowledgement_covers_what_was_handed_out(own: ServerSession) -> No
 
 def test_an_own_client_may_answer_a_step_1(own: ServerSession) -> None:
     """Stock frames work on an own connection too; such updates have no number and no agent of their own."""
-    assert own.receive_binary(wire.encode_step2(b"new")) == [UpdatesReceived(None, (b"new",), None, is_difference=True)]
+    assert own.receive(wire.encode_step2(b"new")) == [UpdatesReceived(None, (b"new",), None, is_difference=True)]
 
 
 def test_requests_are_handed_out(own: ServerSession) -> None:
     """A request becomes an event with the id that its answer must carry."""
     body = control.ListCheckpoints(limit=3)
-    assert own.receive_text(control.encode(control.Request(id=4, body=body))) == [RequestReceived(4, body)]
+    assert own.receive(control.encode(control.Request(id=4, body=body))) == [RequestReceived(4, body)]
 
 
 def test_a_client_does_not_send_entries(own: ServerSession) -> None:
     """What only the server says is refused."""
     with pytest.raises(ProtocolError):
-        own.receive_binary(wire.encode_entry(1, "writer", [b"x"]))
+        own.receive(wire.encode_entry(1, "writer", [b"x"]))
 
 
 def test_an_entry_is_encoded_once_for_all_connections() -> None:
@@ -250,16 +248,16 @@ def test_an_entry_is_encoded_once_for_all_connections() -> None:
 
 def test_the_client_understands_the_server(client: ClientSession, own: ServerSession) -> None:
     """Each thing that the server says has its event."""
-    assert client.receive_binary(only_binary(own.step1(b"\x00"))) == [ServerState(b"\x00")]
-    assert client.receive_binary(only_binary(own.step2(b"state"))) == [StateReceived(b"state")]
+    assert client.receive(only_binary(own.step1(b"\x00"))) == [ServerState(b"\x00")]
+    assert client.receive(only_binary(own.step2(b"state"))) == [StateReceived(b"state")]
     entry = Broadcast(3, "writer", (b"x", b"y"))
-    assert client.receive_binary(only_binary(own.entry(entry))) == [EntryReceived(3, "writer", (b"x", b"y"))]
-    assert client.receive_binary(only_binary(own.presence([PRESENT]))) == [PresenceReceived((PRESENT,))]
-    assert client.receive_binary(only_binary(own.keepalive())) == []
-    assert client.receive_binary(wire.encode_query_awareness()) == [PresenceQueried()]
-    assert client.receive_text(only_text(own.checkpoint(CHECKPOINT))) == [CheckpointReceived(CHECKPOINT)]
-    assert client.receive_text(only_text(own.answer(4, {"a": 1}))) == [Answered(4, {"a": 1})]
-    (refused,) = client.receive_text(only_text(own.refused(NotFound("no version 9", version=9), 5)))
+    assert client.receive(only_binary(own.entry(entry))) == [EntryReceived(3, "writer", (b"x", b"y"))]
+    assert client.receive(only_binary(own.presence([PRESENT]))) == [PresenceReceived((PRESENT,))]
+    assert client.receive(only_binary(own.keepalive())) == []
+    assert client.receive(wire.encode_query_awareness()) == [PresenceQueried()]
+    assert client.receive(only_text(own.checkpoint(CHECKPOINT))) == [CheckpointReceived(CHECKPOINT)]
+    assert client.receive(only_text(own.answer(4, {"a": 1}))) == [Answered(4, {"a": 1})]
+    (refused,) = client.receive(only_text(own.refused(NotFound("no version 9", version=9), 5)))
     assert isinstance(refused, Refused)
     assert (refused.id, type(refused.error), refused.error.version) == (5, NotFound, 9)
 
@@ -267,12 +265,12 @@ def test_the_client_understands_the_server(client: ClientSession, own: ServerSes
 def test_the_server_says_hello_first_and_once(client: ClientSession) -> None:
     """Any other control message before it but a refusal, and a second hello, break the protocol."""
     with pytest.raises(ProtocolError, match="hello"):
-        client.receive_text(control.encode(SERVER_HELLO))
+        client.receive(control.encode(SERVER_HELLO))
     fresh = ClientSession(DEFAULT_LIMITS)
     with pytest.raises(ProtocolError, match="hello"):
-        fresh.receive_text(control.encode(control.Ack(n=0, seq=0)))
-    assert isinstance(fresh.receive_text(control.encode(control.refusal(NotFound("no"))))[0], Refused)
-    assert fresh.receive_text(control.encode(SERVER_HELLO)) == [Welcomed(SERVER_HELLO)]
+        fresh.receive(control.encode(control.Ack(n=0, seq=0)))
+    assert isinstance(fresh.receive(control.encode(control.refusal(NotFound("no"))))[0], Refused)
+    assert fresh.receive(control.encode(SERVER_HELLO)) == [Welcomed(SERVER_HELLO)]
 
 
 def test_replica_numbers_are_mapped_to_those_of_the_connection(client: ClientSession) -> None:
@@ -282,26 +280,26 @@ def test_replica_numbers_are_mapped_to_those_of_the_connection(client: ClientSes
     assert first == wire.encode_push(1, "planner", [b"a", b"b"])
     assert second == wire.encode_push(3, "writer", [b"c"])
     assert client.next_number == 14
-    assert client.receive_text(control.encode(control.Ack(n=2, seq=5))) == [Acknowledged(12, 5)]
-    assert client.receive_text(control.encode(control.Resync(n=2))) == [ResendFrom(13)]
+    assert client.receive(control.encode(control.Ack(n=2, seq=5))) == [Acknowledged(12, 5)]
+    assert client.receive(control.encode(control.Resync(n=2))) == [ResendFrom(13)]
     assert client.next_number == 13
 
 
 def test_acknowledgements_do_not_fall_or_run_ahead(client: ClientSession) -> None:
     """Invariant 3: a repeated one is no news; one of an update that was never pushed breaks the protocol."""
     client.push([("planner", [b"a", b"b"])])
-    assert client.receive_text(control.encode(control.Ack(n=2, seq=5))) == [Acknowledged(12, 5)]
-    assert client.receive_text(control.encode(control.Ack(n=1, seq=5))) == []
+    assert client.receive(control.encode(control.Ack(n=2, seq=5))) == [Acknowledged(12, 5)]
+    assert client.receive(control.encode(control.Ack(n=1, seq=5))) == []
     for message in (control.Ack(n=3, seq=5), control.Resync(n=3)):
         with pytest.raises(ProtocolError):
-            client.receive_text(control.encode(message))
+            client.receive(control.encode(message))
 
 
 def test_a_late_acknowledgement_moves_a_resend_on(client: ClientSession) -> None:
     """What turns out to be durable after all is not pushed again."""
     client.push([("planner", [b"a", b"b", b"c"])])
     assert client.retry() == ResendFrom(11)
-    client.receive_text(control.encode(control.Ack(n=2, seq=5)))
+    client.receive(control.encode(control.Ack(n=2, seq=5)))
     assert client.next_number == 13
 
 
@@ -323,14 +321,14 @@ def test_a_push_keeps_to_the_limits_of_a_batch() -> None:
 
 def test_a_damaged_entry_is_asked_for_again(client: ClientSession) -> None:
     """W3: the client sends its step 1 again instead of showing or losing what is damaged."""
-    assert client.receive_binary(damaged(wire.encode_entry(1, "writer", [b"x"]))) == [EntryDamaged()]
+    assert client.receive(damaged(wire.encode_entry(1, "writer", [b"x"]))) == [EntryDamaged()]
 
 
 @pytest.mark.parametrize("frame", [push(1, b"a"), wire.encode_auth_denied("no")])
 def test_a_server_does_not_push(client: ClientSession, frame: bytes) -> None:
     """What only clients say is refused."""
     with pytest.raises(ProtocolError):
-        client.receive_binary(frame)
+        client.receive(frame)
 
 
 @settings(deadline=None)
@@ -338,14 +336,11 @@ def test_a_server_does_not_push(client: ClientSession, frame: bytes) -> None:
 def test_random_frames_raise_only_bad_request(frames: list[bytes | str]) -> None:
     """H1: whatever arrives at either end is an event or one of our errors."""
     own_end = ServerSession("own", DEFAULT_LIMITS)
-    own_end.receive_text(control.encode(HELLO))
+    own_end.receive(control.encode(HELLO))
     for session in (own_end, ServerSession("stock", DEFAULT_LIMITS), ClientSession(DEFAULT_LIMITS)):
         for frame in frames:
             try:
-                if isinstance(frame, str):
-                    session.receive_text(frame)
-                else:
-                    session.receive_binary(frame)
+                session.receive(frame)
             except BadRequest:
                 continue
 
@@ -362,9 +357,9 @@ class LossyLink:
         self.acknowledged = pending_first - 1
         self.client = ClientSession(DEFAULT_LIMITS)
         self.client.start(pending_first)
-        self.client.receive_text(control.encode(SERVER_HELLO))
+        self.client.receive(control.encode(SERVER_HELLO))
         self.server = ServerSession("own", DEFAULT_LIMITS)
-        self.server.receive_text(control.encode(HELLO))
+        self.server.receive(control.encode(HELLO))
         self.upward: deque[bytes | str] = deque()
         self.downward: deque[bytes | str] = deque()
 
@@ -390,7 +385,7 @@ class LossyLink:
     def serve(self) -> None:
         frame = self.upward.popleft()
         assert isinstance(frame, bytes)
-        for event in self.server.receive_binary(frame):
+        for event in self.server.receive(frame):
             if isinstance(event, ResyncNeeded):
                 self.send(self.downward, self.server.resync(event.after))
                 continue
@@ -402,7 +397,7 @@ class LossyLink:
     def listen(self) -> None:
         frame = self.downward.popleft()
         assert isinstance(frame, str)
-        for event in self.client.receive_text(frame):
+        for event in self.client.receive(frame):
             if isinstance(event, Acknowledged):
                 assert event.number > self.acknowledged
                 self.acknowledged = event.number

@@ -153,12 +153,7 @@ class Peer:
         self._socket.inline = self._take
         while True:
             message = await self._socket.next_message()
-            received = (
-                self._session.receive_text(message)
-                if isinstance(message, str)
-                else self._session.receive_binary(message)
-            )
-            for event in received:
+            for event in self._session.receive(message):
                 await self._handle(event)
             if self._socket.paused:
                 await self._socket.drain()  # invariant 3
@@ -168,7 +163,7 @@ class Peer:
         if not is_push(data) or self._socket.paused or not self._engine.has_room:
             return False
         try:
-            for event in self._session.receive_binary(data):
+            for event in self._session.receive(data):
                 if isinstance(event, events.UpdatesReceived):
                     self._submit(event)
                 elif isinstance(event, events.ResyncNeeded):

@@ -190,12 +190,7 @@ class Connection:
     async def _read(self) -> None:
         while True:
             message = await self.socket.next_message()
-            received = (
-                self._session.receive_text(message)
-                if isinstance(message, str)
-                else self._session.receive_binary(message)
-            )
-            for event in received:
+            for event in self._session.receive(message):
                 await self._handle(event)
 
     def _take(self, data: bytes) -> bool:
@@ -203,7 +198,7 @@ class Connection:
         if not is_entry(data):
             return False
         try:
-            for event in self._session.receive_binary(data):
+            for event in self._session.receive(data):
                 if isinstance(event, events.EntryReceived):
                     self._take_entry(event)
                 else:
