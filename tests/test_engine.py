@@ -213,6 +213,23 @@ async def test_a_failure_of_any_read_on_the_way_is_survived(method: str) -> None
         assert await text_of(engine) == "x"
 
 
+async def test_a_store_that_takes_no_snapshots_loses_nothing() -> None:
+    """D6: where there is no space for a snapshot, edits and commits go on, and the journal alone brings them back."""
+    shared = Shared()
+    store = FaultyStore(shared)
+    async with opened(store, limits=replace(DEFAULT_LIMITS, snapshot_every_entries=1)) as engine:
+        store.break_down("save_snapshot")
+        peer = Peer(engine)
+        for number in range(5):
+            await peer.send(peer.edit(str(number)))
+        assert (await engine.commit(request())).version == 1
+        assert engine.failure is None
+        written = await text_of(engine)
+    assert await shared.snapshots(engine.board_id) == []
+    async with opened(shared) as engine:
+        assert (await text_of(engine), engine.version) == (written, 1)
+
+
 async def test_a_store_that_is_down_while_the_board_is_closed_gets_everything_later() -> None:
     """D3: what is queued when the last user leaves is written when the store answers again."""
     shared = Shared()
