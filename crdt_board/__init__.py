@@ -29,6 +29,7 @@ from crdt_board.errors import (
     Unavailable,
     VersionConflict,
 )
+from crdt_board.history import Difference, Hunk, PathEdit, Problem, StateDiff, Stretch, Verification
 from crdt_board.host import BoardHost
 from crdt_board.live.anchors import Anchor
 from crdt_board.live.cells import LiveCandidates, candidates_of
@@ -57,7 +58,9 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "Counter",
+    "Difference",
     "EditStream",
+    "Hunk",
     "IdempotencyMismatch",
     "InvalidBoardId",
     "InvalidValue",
@@ -68,13 +71,18 @@ __all__ = [
     "Min",
     "ModelError",
     "NotFound",
+    "PathEdit",
     "Pointer",
+    "Problem",
     "ProtocolError",
     "SchemaMismatch",
+    "StateDiff",
     "StoreUnavailable",
+    "Stretch",
     "Strict",
     "Text",
     "Unavailable",
+    "Verification",
     "VersionConflict",
     "__version__",
     "candidates_of",

@@ -16,6 +16,7 @@ from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
 from crdt_board.changes import Changes
 from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, parse_pointer
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
+from crdt_board.control import Blame, Diff, ListEdits, Question, Verify
 from crdt_board.document import field_of
 from crdt_board.errors import (
     BadRequest,
@@ -26,6 +27,7 @@ from crdt_board.errors import (
     NotFound,
     VersionConflict,
 )
+from crdt_board.history import PathEdit, StateDiff, Stretch, Verification
 from crdt_board.limits import DEFAULT_LIMITS, check_name
 from crdt_board.live import LiveState, snapshot, snapshot_from_wire
 from crdt_board.patching import build_patch
@@ -302,6 +304,69 @@ class Board(Generic[M]):
             )
         return snapshot_from_wire(state, self._model)
 
+    async def diff(
+        self,
+        before: int | str | Checkpoint,
+        after: int | str | Checkpoint | None = None,
+        *,
+        timeout: float | None = _QUERY_SECONDS,
+    ) -> StateDiff:
+        """What differs between two versions, checkpoints or pointers, by path; ``str()`` of it is for people to read.
+
+        Version 0 is the empty board; ``after`` None is what is durable now, own edits that are not are left out.
+
+        Raises:
+            As `at`.
+        """
+        sides = [await self._checked_version(version) for version in (before, 0 if after is None else after)]
+        question = Diff(before=sides[0], after=None if after is None else sides[1])
+        return StateDiff.model_validate(await self._asked(question, timeout))
+
+    async def history(
+        self, path: str, *, before: int | None = None, limit: int = 100, timeout: float | None = _QUERY_SECONDS
+    ) -> list[PathEdit]:
+        """Who changed ``path``, when, in which step, and what: up to ``limit`` (1 to 1000) changes, newest first.
+
+        ``path`` is a field, or as in `changes` a key or record inside one, down to a field of a record. To go on, give
+        the ``seq`` of the last one as ``before``. Own edits that are not durable yet are left out.
+
+        Raises:
+            BadRequest: the path names no field, or a number is out of bounds.
+            BoardCorrupt: stored history does not verify.
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever).
+        """
+        check_number(limit, "limit", 1, _CHECKPOINTS_MAX)
+        if before is not None:
+            check_number(before, "before", 0, _NUMBER_MAX)
+        answer = await self._asked(ListEdits(path=_checked_path(path), before=before, limit=limit), timeout)
+        return [PathEdit.model_validate(item) for item in cast(list[JsonValue], answer)]
+
+    async def blame(
+        self, path: str, *, version: int | str | Checkpoint | None = None, timeout: float | None = _QUERY_SECONDS
+    ) -> list[Stretch]:
+        """Who wrote each stretch of the text at ``path``, in the order of the text; together they are the whole text.
+
+        ``version`` None is what is durable now. Reads the whole journal.
+
+        Raises:
+            BadRequest: the path names no text.
+            NotFound: there is no such version, or no such record.
+            BoardCorrupt, Unavailable: as `history`.
+        """
+        number = None if version is None else await self._checked_version(version)
+        answer = await self._asked(Blame(path=_checked_path(path), version=number), timeout)
+        return [Stretch.model_validate(item) for item in cast(list[JsonValue], answer)]
+
+    async def verify(self, *, timeout: float | None = None) -> Verification:
+        """Read everything that is stored of the board, and compare hashes, chains, states, snapshots and the head.
+
+        What is wrong is in the result and raises nothing. Takes some 20 µs for each entry.
+
+        Raises:
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever).
+        """
+        return Verification.model_validate(await self._asked(Verify(), timeout))
+
     async def wait_for(self, condition: Callable[[M], bool], timeout: float | None = None) -> M:
         """Wait until ``condition`` holds for the live state; return a snapshot of that moment.
 
@@ -397,6 +462,19 @@ class Board(Generic[M]):
         except TimeoutError:
             raise self._no_answer(f"no answer within {timeout} s") from None
 
+    async def _asked(self, question: Question, timeout: float | None) -> JsonValue:
+        self._session.check()
+        return await self._answered(self._session.link.ask(question), timeout)
+
+    async def _checked_version(self, version: int | str | Checkpoint) -> int:
+        """The number of a version; of a pointer or checkpoint only if the board's is the one that it means."""
+        number, wanted = self._wanted_version(version)
+        if wanted:
+            found = await self.checkpoints(before=number + 1, limit=1)
+            if not found or found[0].version != number or not found[0].hash.startswith(wanted):
+                raise NotFound(f"version {number} of board {self.id} is not the one that {version} means")
+        return number
+
     def _wanted_version(self, version: int | str | Checkpoint) -> tuple[int, str]:
         if isinstance(version, Checkpoint):
             version = version.pointer
@@ -469,6 +547,12 @@ async def closing(board: Board[M]) -> AsyncIterator[Board[M]]:
             error.add_note(f"{lost} (lost when the block ended)")
         raise
     await board.close()
+
+
+def _checked_path(path: object) -> str:
+    if not isinstance(path, str) or not path:
+        raise BadRequest("a path is the name of a field, like 'draft', or a place in one, like 'findings/f1/title'")
+    return path
 
 
 def check_model(model: object) -> None:

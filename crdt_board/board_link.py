@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.clock import Clock, SystemClock
+from crdt_board.control import Question
 from crdt_board.document import Document
 from crdt_board.errors import BoardError
 from crdt_board.replica import Replica
@@ -53,6 +54,10 @@ class Link(Protocol):
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]: ...
 
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]: ...
+
+    async def ask(self, question: Question) -> JsonValue:
+        """The answer to a question about the board's past; see `crdt_board.history.questions`."""
+        ...
 
     def announce(self, presence: AgentPresence) -> None: ...
 

@@ -57,7 +57,41 @@ class StateAt(_Frozen):
     version: Number
 
 
-RequestBody = Annotated[Commit | ListCheckpoints | StateAt, Field(discriminator="op")]
+class Diff(_Frozen):
+    """What differs between two versions; ``after`` None is what is durable now."""
+
+    op: Literal["diff"] = "diff"
+    before: Number
+    after: Number | None = None
+
+
+class ListEdits(_Frozen):
+    """Up to ``limit`` entries with a ``seq`` below ``before`` that changed ``path``, newest first."""
+
+    op: Literal["edits"] = "edits"
+    path: Annotated[str, Field(min_length=1)]
+    before: Number | None = None
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 100
+
+
+class Blame(_Frozen):
+    """Who wrote each stretch of a text; as of now when ``version`` is None."""
+
+    op: Literal["blame"] = "blame"
+    path: Annotated[str, Field(min_length=1)]
+    version: Number | None = None
+
+
+class Verify(_Frozen):
+    """Compare everything that is stored of the board with what it should be."""
+
+    op: Literal["verify"] = "verify"
+
+
+Question = Diff | ListEdits | Blame | Verify
+"""What is asked about the board's past beside states and checkpoints."""
+
+RequestBody = Annotated[Commit | ListCheckpoints | StateAt | Question, Field(discriminator="op")]
 
 
 class Request(_Frozen):
@@ -113,7 +147,11 @@ class CheckpointMade(_Frozen):
 
 
 class Answer(_Frozen):
-    """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at``."""
+    """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at``.
+
+    For ``diff`` and ``verify`` it is a `StateDiff` and a `Verification`, for ``edits`` a list of `PathEdit` and for
+    ``blame`` one of `Stretch`; see `crdt_board.history`.
+    """
 
     type: Literal["answer"] = "answer"
     id: Number

@@ -391,11 +391,15 @@ class Document:
         unreadable, self._unreadable = self._unreadable, None
         return unreadable or (deepest[1] if deepest[0] > depth_max else None)
 
-    def wire_state(self) -> dict[str, JsonValue]:
-        """Every field that holds something, in wire form; sets are lists in the order of their canonical JSON."""
-        values = self._single_values()
+    def wire_state(self, only: str | None = None) -> dict[str, JsonValue]:
+        """Every field that holds something, in wire form; sets are lists in the order of their canonical JSON.
+
+        ``only`` names a field to leave out all others.
+        """
+        kinds = self.kinds if only is None else {name: kind for name, kind in self.kinds.items() if name == only}
+        values = self._single_values() if _SINGLE_KINDS.intersection(kinds.values()) else {}
         state: dict[str, JsonValue] = {}
-        for name, kind in self.kinds.items():
+        for name, kind in kinds.items():
             if kind in _SINGLE_KINDS:
                 if name in values:
                     state[name] = values[name]

@@ -15,8 +15,6 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from pydantic import JsonValue
-
 from crdt_board import snapshots
 from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, decode_checkpoint
@@ -35,6 +33,7 @@ from crdt_board.errors import (
 )
 from crdt_board.fold import NOWHERE
 from crdt_board.group_commit import GroupCommit
+from crdt_board.history import BoardHistory
 from crdt_board.inbox import Inbox, ReadItem, read_item
 from crdt_board.journal import Entry, unpack_updates, verify_chain
 from crdt_board.layout import Layout
@@ -104,7 +103,8 @@ class Engine:
         self._closing = False
         self._give_up_at = math.inf
         self._hurry = asyncio.Event()
-        self._looking_back = asyncio.Lock()  # one at a time: it takes memory and the loop's time
+        self.history = BoardHistory(store, head.board_id, schemas)
+        """What the store holds of the board's past; it does not wait for the writer."""
         self._batch = Batch()
         self._in_flight: dict[str, Plan] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
@@ -240,27 +240,6 @@ class Engine:
         number = await self._schemas.join(layout)
         self._declare_newest()
         return number
-
-    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
-        """A checkpoint and the board's state at it, in wire form, verified against the checkpoint's checksum.
-
-        Raises:
-            NotFound: there is no such version.
-            BoardCorrupt: stored history does not verify.
-        """
-        checkpoint = await self._store.checkpoint(self.board_id, version)
-        if checkpoint is None:
-            raise NotFound(f"board {self.board_id} has no version {version}; the newest is {self.version}")
-        layout = await self._schemas.layout_of(checkpoint.schema_version)
-        async with self._looking_back:
-            loaded = await load_board(self._store, await self._head(), layout, until=checkpoint.seq)
-        if loaded.document.checksum() != checkpoint.checksum:
-            raise BoardCorrupt(
-                f"board {self.board_id}: the state at version {version} does not have the checksum that was recorded",
-                board_id=self.board_id,
-                seq=checkpoint.seq,
-            )
-        return checkpoint, loaded.document.wire_state()
 
     async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
         """Up to ``limit`` checkpoints with ``version < before``, newest first."""

@@ -61,7 +61,7 @@ class RequestReceived:
     """Answer with `ServerSession.answer` or `ServerSession.refused`."""
 
     id: int
-    body: control.Commit | control.ListCheckpoints | control.StateAt
+    body: control.RequestBody
 
 
 ServerEvent = (

@@ -119,13 +119,19 @@ def still_waiting(document: Document, updates: tuple[bytes, ...]) -> tuple[bytes
 async def _from_snapshot(store: Store, head: BoardHead, layout: Layout | None, target: int) -> LoadedBoard:
     for record in await store.snapshots(head.board_id, at_most=target):
         try:
-            return _open_snapshot(record, head, layout)
+            return open_snapshot(record, head.epoch, layout)
         except (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken) as error:
             logger.warning("board %s: snapshot at entry %d is unusable: %s", head.board_id, record.seq, error)
     return LoadedBoard(document=Document(layout), fold=Fold(epoch=head.epoch))
 
 
-def _open_snapshot(record: SnapshotRecord, head: BoardHead, layout: Layout | None) -> LoadedBoard:
+def open_snapshot(record: SnapshotRecord, epoch: str, layout: Layout | None) -> LoadedBoard:
+    """The board that a snapshot holds.
+
+    Raises:
+        ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken: it is not what was stored, or not
+            of the board with this ``epoch``.
+    """
     if snapshot_digest(record) != record.sha256:
         raise ValueError("its content does not match its sha256")
     fold = Fold.from_meta(
@@ -135,7 +141,7 @@ def _open_snapshot(record: SnapshotRecord, head: BoardHead, layout: Layout | Non
         version=record.version,
         checkpoint_hash=record.checkpoint_hash,
     )
-    if fold.epoch != head.epoch:
+    if fold.epoch != epoch:
         raise ValueError("it belongs to an earlier board of this name")
     document = Document(layout)
     updates = unpack_updates(zlib.decompress(record.data))

@@ -15,9 +15,11 @@ from pydantic import JsonValue
 from crdt_board.board import Board, check_model, closing
 from crdt_board.board_link import AgentPresence, BoardSession, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.control import Question
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BadRequest, BoardError
+from crdt_board.history.questions import answer_question
 from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.planning import Receipt, Submission
@@ -133,7 +135,10 @@ class LocalLink:
         return await self._engine.checkpoints(before=before, limit=limit)
 
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
-        return await self._engine.state_at(version)
+        return await self._engine.history.state_at(version)
+
+    async def ask(self, question: Question) -> JsonValue:
+        return await answer_question(self._engine.history, question)
 
     def announce(self, presence: AgentPresence) -> None:
         self._present[presence.agent] = presence

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pycrdt
 
 from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
-from crdt_board.text_blocks import is_item, text_blocks
+from crdt_board.text_blocks import all_text_blocks, is_item, text_blocks
 from crdt_board.updates import decode_state_vector, encode_state_vector
 from crdt_board.varint import write_varuint
 from crdt_board.wire_values import invalid_value
@@ -28,6 +29,14 @@ Root = pycrdt.Text | pycrdt.Array[Any]
 
 _AT_ITEM = b"\x00"
 _AFTER, _BEFORE = b"\x00", b"A"  # lib0's varint of 0 and -1: on which side of the position the item is
+
+
+class TextBlock(NamedTuple):
+    """Characters that one client inserted, adjacent in their text, with consecutive clocks (UTF-16 units)."""
+
+    client: int
+    clock: int
+    content: str
 
 
 class _Position(NamedTuple):
@@ -116,6 +125,18 @@ def is_stored(root: Root, text: str) -> bool:
     state = decode_state_vector(root.doc.get_state())
     state[position.client] = position.clock
     return is_item(root.doc.get_update(encode_state_vector(state)), position.client, position.clock)
+
+
+def blocks_in_order(root: pycrdt.Text) -> Iterator[TextBlock]:
+    """The text as the blocks that it is stored in, in order. Costs a look at the whole document, and one for each."""
+    contents = all_text_blocks(root.doc.get_update())
+    index, length = 0, len(str(root).encode())
+    while index < length:
+        # At the start of a block the offset within it is 0, in whatever unit.
+        item = _parse(base64.b64encode(pycrdt.StickyIndex.new(root, index, pycrdt.Assoc.AFTER).encode()).decode(), "")
+        content = contents[item.client, item.clock]
+        yield TextBlock(item.client, item.clock, content)
+        index += len(content.encode())
 
 
 def _found_index(root: Root, text: str, path: str) -> int:

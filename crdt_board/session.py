@@ -254,7 +254,7 @@ class ClientSession:
     def presence(self, states: Iterable[PresenceState]) -> Frames:
         return [wire.encode_awareness(states)]
 
-    def request(self, request_id: int, body: control.Commit | control.ListCheckpoints | control.StateAt) -> Frames:
+    def request(self, request_id: int, body: control.RequestBody) -> Frames:
         return [control.encode(control.Request(id=request_id, body=body))]
 
     def push(self, groups: Iterable[tuple[str, Sequence[bytes]]]) -> Frames:

@@ -25,6 +25,21 @@ def text_blocks(update: bytes, client: int) -> list[tuple[int, str]]:
     return blocks
 
 
+def all_text_blocks(update: bytes) -> dict[tuple[int, int], str]:
+    """The content of every text block of every client, whatever text it belongs to, by client and first clock.
+
+    Raises:
+        MalformedUpdate: ``update`` is not an update.
+    """
+    reader = Reader(update)
+    blocks: dict[tuple[int, int], str] = {}
+    for _ in range(reader.count(bytes_each=5)):
+        structs, client = reader.count(bytes_each=2), reader.varuint()
+        for clock, content in _client_blocks(reader, structs, wanted=True):
+            blocks[client, clock] = content
+    return blocks
+
+
 def is_item(update: bytes, client: int, clock: int) -> bool:
     """Whether ``update`` holds an item at this clock, and not only the gap that garbage collection left.
 

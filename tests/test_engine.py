@@ -478,7 +478,7 @@ async def test_two_processes_that_merge_lose_nothing() -> None:
         made = [checkpoint async for checkpoint in _all_checkpoints(store)]
         assert [checkpoint.version for checkpoint in made] == list(range(50, 0, -1))
         for checkpoint in made[::10]:
-            await one.state_at(checkpoint.version)
+            await one.history.state_at(checkpoint.version)
 
 
 async def _all_checkpoints(store: FaultyStore) -> AsyncIterator[Checkpoint]:
@@ -579,11 +579,11 @@ async def test_the_state_of_every_version_can_be_read() -> None:
             await peer.send(peer.edit(str(number % 10)))
             await engine.commit(request(patch=[SetValue(field="budget", value=number)]))
         for number in (1, 7, 20):
-            checkpoint, state = await engine.state_at(number)
+            checkpoint, state = await engine.history.state_at(number)
             assert checkpoint.version == number
             assert state == {"budget": number, "draft": "".join(str(n % 10) for n in range(1, number + 1))}
         with pytest.raises(NotFound, match="21"):
-            await engine.state_at(21)
+            await engine.history.state_at(21)
 
 
 async def test_a_bad_snapshot_costs_time_only() -> None:
@@ -718,7 +718,7 @@ async def test_a_model_that_joins_while_the_document_is_rebuilt_is_not_lost() ->
         gate.release()
         await sending
         made = await engine.commit(request(patch=[SetValue(field="extra", value=1)]))
-        assert (await engine.state_at(made.version))[1] == {"draft": "x", "extra": 1}
+        assert (await engine.history.state_at(made.version))[1] == {"draft": "x", "extra": 1}
 
 
 async def test_a_version_handed_over_by_another_process_is_known() -> None:
@@ -740,7 +740,7 @@ async def test_a_state_under_another_process_schema_can_be_read() -> None:
     async with opened(store) as one, opened(store) as two:
         await one.join(wider)
         made = await one.commit(request(patch=[SetValue(field="extra", value=5)]))
-        assert (await two.state_at(made.version))[1] == {"extra": 5}
+        assert (await two.history.state_at(made.version))[1] == {"extra": 5}
 
 
 async def test_a_faulty_listener_disturbs_nobody() -> None:

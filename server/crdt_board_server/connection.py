@@ -22,6 +22,7 @@ from crdt_board.checkpoints import Checkpoint
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BoardError, BoardReplaced, Unavailable
+from crdt_board.history.questions import answer_question
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import Limits
 from crdt_board.planning import Receipt, Submission
@@ -277,7 +278,7 @@ class Peer:
 
     # Requests.
 
-    async def _answer(self, request_id: int, body: control.Commit | control.ListCheckpoints | control.StateAt) -> None:
+    async def _answer(self, request_id: int, body: control.RequestBody) -> None:
         while len(self._requests) >= _REQUESTS_MAX:
             await asyncio.wait(self._requests, return_when=asyncio.FIRST_COMPLETED)
         try:
@@ -287,9 +288,7 @@ class Peer:
             return
         self._start_request(self._finish(request_id, answer))
 
-    def _begin(
-        self, body: control.Commit | control.ListCheckpoints | control.StateAt
-    ) -> Coroutine[Any, Any, JsonValue]:
+    def _begin(self, body: control.RequestBody) -> Coroutine[Any, Any, JsonValue]:
         """Start a request; a commit is queued at once, behind the updates that came before it (invariant 1)."""
         match body:
             case control.Commit(request=request):
@@ -298,6 +297,8 @@ class Peer:
                 return _checkpoints(self._engine, before, limit)
             case control.StateAt(version=version):
                 return _state_at(self._engine, version)
+            case _:
+                return answer_question(self._engine.history, body)
 
     async def _finish(self, request_id: int, answer: Coroutine[Any, Any, JsonValue]) -> None:
         try:
@@ -364,7 +365,7 @@ async def _checkpoints(engine: Engine, before: int | None, limit: int) -> JsonVa
 
 
 async def _state_at(engine: Engine, version: int) -> JsonValue:
-    checkpoint, state = await engine.state_at(version)
+    checkpoint, state = await engine.history.state_at(version)
     return {"checkpoint": _plain(checkpoint), "state": state}
 
 

@@ -110,6 +110,9 @@ class RemoteLink:
         assert isinstance(state, dict)
         return Checkpoint.model_validate(result["checkpoint"]), state
 
+    async def ask(self, question: control.Question) -> JsonValue:
+        return await self._ask(question)
+
     def announce(self, presence: AgentPresence) -> None:
         self._table.announce(presence)
         self._state.presence_changed = True

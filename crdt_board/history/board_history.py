@@ -1,0 +1,268 @@
+"""Looking back at one board through its store, without its writer: states, differences, edits, authors, integrity."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import TypeVar
+
+import pycrdt
+from pydantic import JsonValue
+
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.document import field_of
+from crdt_board.errors import BadRequest, BoardCorrupt, NotFound
+from crdt_board.history.blame import Origin, Origins, Stretch, attribute
+from crdt_board.history.differences import StateDiff, state_differences
+from crdt_board.history.edits import PathEdit, differences_at, may_touch
+from crdt_board.history.inspection import Inspection
+from crdt_board.history.verification import Verification
+from crdt_board.journal import unpack_updates, verify_chain
+from crdt_board.layout import Layout
+from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
+from crdt_board.positions import blocks_in_order
+from crdt_board.schemas import BoardSchemas
+from crdt_board.store.contract import BoardHead, Store
+
+_PAGE_ENTRIES = 500
+_PAGE_CHECKPOINTS = 1_000
+
+_NO_LAYOUT = Layout(title="", fields=())
+
+_Dated = TypeVar("_Dated", PathEdit, Stretch)
+
+
+def _no_progress(_read: int, _of: int) -> None:
+    pass
+
+
+class BoardHistory:
+    """What the store holds of one board's past. One look at a time: each takes memory and the loop's time.
+
+    Everything here raises `StoreUnavailable` when the store does not answer, and `BoardCorrupt`, which names the first
+    bad record, when what it reads does not verify.
+    """
+
+    def __init__(self, store: Store, board_id: str, schemas: BoardSchemas) -> None:
+        self._store = store
+        self._board_id = board_id
+        self._schemas = schemas
+        self._looking = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, store: Store, board_id: str) -> BoardHistory:
+        """The history of a board that nobody needs to have open.
+
+        Raises:
+            NotFound: there is no such board.
+        """
+        if await store.head(board_id) is None:
+            raise NotFound(f"there is no board {board_id}", board_id=board_id)
+        return cls(store, board_id, BoardSchemas(store, board_id, await store.schemas(board_id)))
+
+    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
+        """A checkpoint and the board's state at it, in wire form, verified against the checkpoint's checksum.
+
+        Raises:
+            NotFound: there is no such version.
+        """
+        checkpoint = await self._checkpoint(version)
+        async with self._looking:
+            loaded = await self._load_version(checkpoint)
+        return checkpoint, loaded.document.wire_state()
+
+    async def diff(self, before: int, after: int | None) -> StateDiff:
+        """What differs between two versions, by path; ``after`` None is what is durable now.
+
+        Raises:
+            NotFound: there is no such version.
+        """
+        async with self._looking:
+            sides: list[tuple[dict[str, JsonValue], Layout]] = []
+            for version in (before, after):
+                loaded = await self._load(version)
+                sides.append((loaded.document.wire_state(), loaded.document.layout))
+        (old, old_layout), (new, new_layout) = sides
+        differences = state_differences(old, new, (old_layout, new_layout))
+        return StateDiff(before_version=before, after_version=after, differences=differences)
+
+    async def edits(self, path: str, *, before: int | None, limit: int) -> list[PathEdit]:
+        """Up to ``limit`` entries with ``seq < before`` (all when None) that changed ``path``, newest first.
+
+        ``path`` is a field, or a key or item inside one, as in `Board.changes`. Reads the journal backwards until there
+        are enough, and once more forwards from the oldest of them.
+
+        Raises:
+            BadRequest: the path names no field.
+        """
+        head = await self._head()
+        layout = await self._layout(None)
+        if field_of(path) not in layout.by_name:
+            raise BadRequest(f"board {self._board_id} has no field {field_of(path)!r}")
+        end = head.seq + 1 if before is None else min(before, head.seq + 1)
+        found: list[PathEdit] = []
+        async with self._looking:
+            while end > 1 and len(found) < limit:
+                marked, end = await self._marked(path, end, limit - len(found))
+                if marked:
+                    found += reversed(await self._edits_at(path, marked, head, layout))
+        return await self._with_versions(found)
+
+    async def blame(self, path: str, version: int | None) -> list[Stretch]:
+        """Who wrote each stretch of the text at ``path``, in the order of the text; as of now when ``version`` is None.
+
+        Reads the whole journal up to there.
+
+        Raises:
+            NotFound: there is no such version, or no such record.
+            BadRequest: the path names no text.
+        """
+        async with self._looking:
+            loaded = await self._load(version)
+            text = _text_of(loaded, path)
+            origins = Origins()
+            async for page in entry_pages(self._store, self._board_id, after=0, until=loaded.fold.seq):
+                for entry in page:
+                    origins.add(unpack_updates(entry.payload), Origin(entry.seq, entry.author, entry.time_ms))
+        found: list[Stretch] = []
+        start = 0
+        for content, origin in attribute(blocks_in_order(text) if text is not None else (), origins):
+            stop = start + len(content)
+            found.append(
+                Stretch(
+                    start=start,
+                    stop=stop,
+                    text=content,
+                    agent=origin.author,
+                    seq=origin.seq,
+                    time_ms=origin.time_ms,
+                )
+            )
+            start = stop
+        return await self._with_versions(found)
+
+    async def verify(self, on_progress: Callable[[int, int], None] = _no_progress) -> Verification:
+        """Read everything that is stored of the board and compare it: hashes, chains, states, snapshots, head.
+
+        ``on_progress`` is called with how many entries were read, and of how many. Only `StoreUnavailable` is raised;
+        what is wrong is in the result.
+        """
+        async with self._looking:
+            return await Inspection(self._store, self._board_id, self._schemas, on_progress).run()
+
+    async def _marked(self, path: str, end: int, wanted: int) -> tuple[list[int], int]:
+        """The newest entries before ``end`` that may have changed ``path``, ascending, and the next ``end``."""
+        marked: list[int] = []
+        while end > 1 and len(marked) < wanted:
+            start = max(1, end - _PAGE_ENTRIES)
+            page = await self._store.entries(self._board_id, after=start - 1, limit=end - start)
+            for entry in reversed(page):
+                if len(marked) == wanted:
+                    break
+                end = entry.seq
+                if may_touch(entry, path):
+                    marked.append(entry.seq)
+            else:
+                end = start
+        return sorted(marked), end
+
+    async def _edits_at(self, path: str, marked: list[int], head: BoardHead, layout: Layout) -> list[PathEdit]:
+        """What the marked entries changed at ``path``; those that changed nothing there are left out."""
+        name, wanted = field_of(path), set(marked)
+        loaded = await load_board(self._store, head, layout, until=marked[0] - 1)
+        state = loaded.document.wire_state(name)
+        found: list[PathEdit] = []
+        async for page in entry_pages(self._store, self._board_id, after=marked[0] - 1, until=marked[-1]):
+            verify_chain(loaded.fold.hash, loaded.fold.seq, page)
+            for entry in page:
+                apply_entries(loaded, [entry])
+                loaded.advance(entry)
+                if entry.seq not in wanted:
+                    continue
+                before, state = state, loaded.document.wire_state(name)
+                differences = differences_at(path, before, state, layout)
+                if differences:
+                    found.append(
+                        PathEdit(seq=entry.seq, agent=entry.author, time_ms=entry.time_ms, differences=differences)
+                    )
+        return found
+
+    async def _with_versions(self, found: list[_Dated]) -> list[_Dated]:
+        """The same, each with the first checkpoint that holds it."""
+        if not found:
+            return []
+        oldest = min(each.seq for each in found)
+        checkpoints: list[Checkpoint] = []  # newest first
+        before: int | None = None
+        while not checkpoints or (checkpoints[-1].seq >= oldest and checkpoints[-1].version > 1):
+            page = await self._store.checkpoints(self._board_id, before=before, limit=_PAGE_CHECKPOINTS)
+            if not page:
+                break
+            checkpoints += page
+            before = page[-1].version
+        checkpoints.reverse()
+        seqs = [checkpoint.seq for checkpoint in checkpoints]
+        dated: list[_Dated] = []
+        for each in found:
+            index = bisect_left(seqs, each.seq)
+            first = checkpoints[index] if index < len(seqs) else None
+            dated.append(
+                each.model_copy(update={"version": first.version, "step": first.step}) if first is not None else each
+            )
+        return dated
+
+    async def _load(self, version: int | None) -> LoadedBoard:
+        """The board at a version; version 0 is the empty board, None what is durable now."""
+        if version is None:
+            return await load_board(self._store, await self._head(), await self._layout(None))
+        if version == 0:
+            return await load_board(self._store, await self._head(), await self._layout(None), until=0)
+        return await self._load_version(await self._checkpoint(version))
+
+    async def _load_version(self, checkpoint: Checkpoint) -> LoadedBoard:
+        layout = await self._layout(checkpoint.schema_version)
+        loaded = await load_board(self._store, await self._head(), layout, until=checkpoint.seq)
+        if loaded.document.checksum() != checkpoint.checksum:
+            raise BoardCorrupt(
+                f"board {self._board_id}: the state at version {checkpoint.version} does not have the checksum that "
+                "was recorded",
+                board_id=self._board_id,
+                seq=checkpoint.seq,
+            )
+        return loaded
+
+    async def _checkpoint(self, version: int) -> Checkpoint:
+        checkpoint = await self._store.checkpoint(self._board_id, version)
+        if checkpoint is None:
+            newest = (await self._head()).version
+            raise NotFound(f"board {self._board_id} has no version {version}; the newest is {newest}")
+        return checkpoint
+
+    async def _layout(self, number: int | None) -> Layout:
+        """The schema under a number, the newest when None; an empty one when no model was ever used."""
+        if number is None:
+            await self._schemas.reload()
+            return self._schemas.newest or _NO_LAYOUT
+        return await self._schemas.layout_of(number) or _NO_LAYOUT
+
+    async def _head(self) -> BoardHead:
+        head = await self._store.head(self._board_id)
+        if head is None:
+            raise NotFound(f"there is no board {self._board_id}", board_id=self._board_id)
+        return head
+
+
+def _text_of(loaded: LoadedBoard, path: str) -> pycrdt.Text | None:
+    """The text at ``path``, None when nobody has made it yet."""
+    document = loaded.document
+    try:
+        is_text = document.field_at(path).kind == "text"
+    except KeyError:
+        is_text = False
+    if not is_text:
+        raise BadRequest(f"{path} is no text of this board: blame tells who wrote each stretch of a Text field")
+    holder = path.rpartition("/")[0]
+    if holder and document.find(holder, pycrdt.Map) is None:
+        raise NotFound(f"there is no {holder} on this board")
+    return document.find(path, pycrdt.Text)

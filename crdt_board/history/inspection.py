@@ -1,0 +1,190 @@
+"""Reading everything that is stored of a board and comparing it with what it should be."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+
+from pydantic import ValidationError
+
+from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
+from crdt_board.checkpoints import Checkpoint, decode_checkpoint, is_intact
+from crdt_board.document import Document, DocumentBroken
+from crdt_board.errors import BoardCorrupt, MalformedUpdate, NotFound
+from crdt_board.fold import Fold
+from crdt_board.history.verification import Problem, RecordKind, Verification
+from crdt_board.journal import Entry, verify_chain
+from crdt_board.layout import Layout
+from crdt_board.loading import LoadedBoard, apply_entries, open_snapshot
+from crdt_board.schemas import BoardSchemas
+from crdt_board.store.contract import BoardHead, SnapshotRecord, Store
+
+_PAGE_ENTRIES = 500
+_PAGE_CHECKPOINTS = 1_000
+
+
+class Inspection:
+    """One walk over a board's journal, with everything else compared where the walk comes by.
+
+    What is written meanwhile is left out. After a bad entry the walk cannot go on: no later state is known.
+    """
+
+    def __init__(
+        self, store: Store, board_id: str, schemas: BoardSchemas, on_progress: Callable[[int, int], None]
+    ) -> None:
+        self._store = store
+        self._board_id = board_id
+        self._schemas = schemas
+        self._on_progress = on_progress
+        self._problems: list[Problem] = []
+        self._snapshots: dict[int, SnapshotRecord] = {}
+        self._checkpoints: dict[int, str] = {}
+        self._layouts: list[Layout] = []
+        self._good_version = 0
+
+    async def run(self) -> Verification:
+        head = await self._store.head(self._board_id)
+        if head is None:
+            raise NotFound(f"there is no board {self._board_id}", board_id=self._board_id)
+        snapshots = await self._read_snapshots(head)
+        loaded = LoadedBoard(document=Document(), fold=Fold(epoch=head.epoch))
+        if await self._read_schemas():
+            self._declare(loaded.document, len(self._layouts))
+            await self._walk(loaded, head)
+        await self._compare_checkpoints(head)
+        return Verification(
+            board_id=self._board_id,
+            entries=loaded.fold.seq,
+            checkpoints=len(self._checkpoints),
+            snapshots=snapshots,
+            good_version=self._good_version,
+            problems=tuple(self._problems),
+        )
+
+    async def _walk(self, loaded: LoadedBoard, head: BoardHead) -> None:
+        while loaded.fold.seq < head.seq:
+            after = loaded.fold.seq
+            try:
+                page = await self._store.entries(
+                    self._board_id, after=after, limit=min(_PAGE_ENTRIES, head.seq - after)
+                )
+                if not page:
+                    raise BoardCorrupt(f"journal entry {after + 1} is missing", seq=after + 1)
+                self._take_page(loaded, page)
+            except BoardCorrupt as error:
+                self._note("entry", error.seq, str(error))
+                return
+            self._on_progress(loaded.fold.seq, head.seq)
+        found = (loaded.fold.hash, loaded.fold.version, loaded.fold.checkpoint_hash)
+        if found != (head.hash, head.version, head.checkpoint_hash):
+            self._note("head", head.seq, "the head names another last entry or checkpoint than the journal has")
+
+    def _take_page(self, loaded: LoadedBoard, page: list[Entry]) -> None:
+        for stretch in self._stretches(page):
+            verify_chain(loaded.fold.hash, loaded.fold.seq, stretch)
+            previous = (loaded.fold.version, loaded.fold.checkpoint_hash)
+            apply_entries(loaded, stretch)
+            for entry in stretch:
+                self._advance(loaded, entry)
+            last = stretch[-1]
+            if last.kind == "commit":
+                self._compare_checkpoint(loaded, decode_checkpoint(last.checkpoint), last, previous)
+            if last.seq in self._snapshots:
+                self._compare_snapshot(loaded, self._snapshots.pop(last.seq))
+
+    def _advance(self, loaded: LoadedBoard, entry: Entry) -> None:
+        try:
+            loaded.advance(entry)
+        except (ValueError, AssertionError) as error:
+            raise BoardCorrupt(f"journal entry {entry.seq} holds a checkpoint that is none", seq=entry.seq) from error
+
+    def _stretches(self, page: list[Entry]) -> Iterator[list[Entry]]:
+        """The page, cut behind every entry at which a state is compared."""
+        stretch: list[Entry] = []
+        for entry in page:
+            stretch.append(entry)
+            if entry.kind == "commit" or entry.seq in self._snapshots:
+                yield stretch
+                stretch = []
+        if stretch:
+            yield stretch
+
+    def _compare_checkpoint(
+        self, loaded: LoadedBoard, checkpoint: Checkpoint, entry: Entry, previous: tuple[int, str]
+    ) -> None:
+        self._checkpoints[checkpoint.version] = checkpoint.hash
+        version, parent = previous
+        number = checkpoint.version
+        if not is_intact(checkpoint) or (checkpoint.board_id, checkpoint.seq) != (self._board_id, entry.seq):
+            self._note("checkpoint", number, f"checkpoint {number} does not match its hash, or its entry")
+        elif number != version + 1 or checkpoint.parent_hash != (parent or NO_CHECKPOINT):
+            self._note("checkpoint", number, f"checkpoint {number} does not continue version {version}")
+        elif not self._declare(loaded.document, checkpoint.schema_version):
+            self._note("schema", checkpoint.schema_version, f"checkpoint {number} names a schema that is not stored")
+        elif loaded.document.checksum() != checkpoint.checksum:
+            self._note("checkpoint", number, f"the state at version {number} does not have the checksum recorded")
+        else:
+            self._good_version = number
+
+    def _compare_snapshot(self, loaded: LoadedBoard, record: SnapshotRecord) -> None:
+        layout = loaded.document.layout
+        try:
+            found = open_snapshot(record, loaded.fold.epoch, layout)
+        except (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken) as error:
+            self._note("snapshot", record.seq, f"the snapshot at entry {record.seq} cannot be used: {error}")
+            return
+        if found.fold.hash != loaded.fold.hash or found.document.checksum() != loaded.document.checksum():
+            self._note("snapshot", record.seq, f"the snapshot at entry {record.seq} differs from the journal")
+
+    def _declare(self, document: Document, number: int) -> bool:
+        layouts = self._layouts
+        if number > len(layouts):
+            return False
+        layout = layouts[number - 1] if number else Layout(title="", fields=())
+        if layout is not document.layout:
+            document.declare(layout)
+        return True
+
+    async def _read_schemas(self) -> bool:
+        for number in range(1, self._schemas.number + 1):
+            try:
+                layout = await self._schemas.layout_of(number)
+            except ValidationError as error:
+                self._note("schema", number, f"schema {number} cannot be read: {error.error_count()} errors")
+                return False
+            assert layout is not None
+            self._layouts.append(layout)
+        return True
+
+    async def _read_snapshots(self, head: BoardHead) -> int:
+        try:
+            records = await self._store.snapshots(self._board_id)
+        except BoardCorrupt as error:
+            self._note("snapshot", error.seq, str(error))
+            return 0
+        self._snapshots = {record.seq: record for record in records if record.seq <= head.seq}
+        return len(records)
+
+    async def _compare_checkpoints(self, head: BoardHead) -> None:
+        """The list of checkpoints is kept beside the journal: both must name the same ones."""
+        before = head.version + 1
+        while before > 1:
+            try:
+                page = await self._store.checkpoints(self._board_id, before=before, limit=_PAGE_CHECKPOINTS)
+            except BoardCorrupt as error:
+                self._note("checkpoint", None, str(error))
+                return
+            versions = [checkpoint.version for checkpoint in page]
+            expected = list(range(before - 1, before - 1 - len(page), -1))
+            if not page or versions != expected:
+                missing = next((number for number in expected if number not in versions), before - 1)
+                self._note("checkpoint", missing, f"checkpoint {missing} is missing from the list")
+                return
+            for checkpoint in page:
+                if self._checkpoints.get(checkpoint.version, checkpoint.hash) != checkpoint.hash:
+                    text = f"checkpoint {checkpoint.version} is listed otherwise than in the journal"
+                    self._note("checkpoint", checkpoint.version, text)
+            before = versions[-1]
+
+    def _note(self, record: RecordKind, number: int | None, message: str) -> None:
+        self._problems.append(Problem(record=record, number=number, message=message))

@@ -1,0 +1,31 @@
+"""Answers about a board's past in the form in which they cross the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, JsonValue
+
+from crdt_board.control import Blame, Diff, ListEdits, Question, Verify
+from crdt_board.history.board_history import BoardHistory
+
+
+async def answer_question(history: BoardHistory, question: Question) -> JsonValue:
+    """The answer as JSON; see `crdt_board.control.Answer` for what it is. Errors are those of `BoardHistory`."""
+    match question:
+        case Diff(before=before, after=after):
+            return _plain(await history.diff(before, after))
+        case ListEdits(path=path, before=before, limit=limit):
+            return _list(await history.edits(path, before=before, limit=limit))
+        case Blame(path=path, version=version):
+            return _list(await history.blame(path, version))
+        case Verify():
+            return _plain(await history.verify())
+
+
+def _plain(answer: BaseModel) -> dict[str, JsonValue]:
+    return answer.model_dump(mode="json")
+
+
+def _list(answers: Sequence[BaseModel]) -> JsonValue:
+    return [_plain(answer) for answer in answers]
