@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pycrdt
@@ -35,6 +36,17 @@ _Dated = TypeVar("_Dated", PathEdit, Stretch)
 
 def _no_progress(_read: int, _of: int) -> None:
     pass
+
+
+@dataclass(frozen=True, slots=True)
+class PastState:
+    """Fields in wire form as of entry ``seq``; ``version`` is the newest checkpoint then, ``checkpoint`` it if that is
+    what was asked for."""
+
+    seq: int
+    version: int
+    checkpoint: Checkpoint | None
+    state: dict[str, JsonValue]
 
 
 class BoardHistory:
@@ -71,6 +83,19 @@ class BoardHistory:
         async with self._looking:
             loaded = await self._load_version(checkpoint)
         return checkpoint, loaded.document.wire_state()
+
+    async def state(self, version: int | None) -> PastState:
+        """The same, also of version 0, which is the empty board, and with None of what is durable now.
+
+        Raises:
+            NotFound: there is no such version.
+        """
+        if version:
+            checkpoint, state = await self.state_at(version)
+            return PastState(checkpoint.seq, version, checkpoint, state)
+        async with self._looking:
+            loaded = await self._load(version)
+        return PastState(loaded.fold.seq, loaded.fold.version, None, loaded.document.wire_state())
 
     async def diff(self, before: int, after: int | None) -> StateDiff:
         """What differs between two versions, by path; ``after`` None is what is durable now.

@@ -18,6 +18,7 @@ from crdt_board.errors import BoardError
 from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.store.contract import Store
+from crdt_board_server.api import board_routes, install_problems
 from crdt_board_server.rooms import Rooms
 from crdt_board_server.websocket import Peers, board_protocol
 
@@ -103,7 +104,7 @@ class _Server(uvicorn.Server):
 
 
 def build_app(host: BoardHost, peers: Peers) -> FastAPI:
-    """The HTTP side: health of the process and of its store."""
+    """The HTTP side: boards, and the health of the process and of its store."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -113,7 +114,9 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
         finally:
             keep_alive.cancel()
 
-    app = FastAPI(title="CRDT Board", version=__version__, lifespan=lifespan)
+    app = FastAPI(title="CRDT Board", version=__version__, lifespan=lifespan, summary="Boards and their past.")
+    install_problems(app)
+    app.include_router(board_routes(host))
 
     @app.get("/healthz", summary="Whether the process answers")
     async def healthz() -> dict[str, str]:

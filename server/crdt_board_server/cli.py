@@ -1,4 +1,4 @@
-"""The command line: ``crdt-board serve`` and ``crdt-board demo``."""
+"""The command line: ``crdt-board serve`` and ``demo``; the commands that look at boards are in `looking`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import structlog
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from crdt_board import __version__
 from crdt_board.errors import BoardError
@@ -23,6 +21,7 @@ from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.app import bind, serve
+from crdt_board_server.looking import add_commands, fail
 
 app = typer.Typer(
     name="crdt-board",
@@ -32,8 +31,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_EXIT_FAILURE = 1
 _EXIT_USAGE = 2
+
+
+add_commands(app)
 
 
 def main() -> None:
@@ -72,19 +73,19 @@ def serve_command(
     """
     _set_up_logging(log_level)
     if not host:
-        _fail(
+        fail(
             "--host is empty, which would be every network: name an address, 127.0.0.1 for this machine only",
             _EXIT_USAGE,
         )
     try:
         listening = bind(host, port)
     except OSError as error:
-        _fail(f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host.")
+        fail(f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host.")
     try:
         with contextlib.closing(listening), contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_serve(db, host, listening))
     except BoardError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 async def _serve(db: Path, host: str, listening: socket.socket) -> None:
@@ -122,7 +123,7 @@ def demo_command(
 def _set_up_logging(level: str) -> None:
     names = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
     if level.lower() not in names:
-        _fail(f"--log-level {level}: choose one of {', '.join(names)}", _EXIT_USAGE)
+        fail(f"--log-level {level}: choose one of {', '.join(names)}", _EXIT_USAGE)
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,
@@ -139,8 +140,3 @@ def _set_up_logging(level: str) -> None:
     logging.basicConfig(level=names[level.lower()], handlers=[handler], force=True)
     for noisy in ("uvicorn.error", "crdt_board_server.wire", "aiosqlite", "asyncio"):
         logging.getLogger(noisy).setLevel(max(names[level.lower()], logging.WARNING))
-
-
-def _fail(message: str, code: int = _EXIT_FAILURE) -> NoReturn:
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False)
-    raise typer.Exit(code)

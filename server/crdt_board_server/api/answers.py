@@ -1,0 +1,97 @@
+"""What the HTTP API answers with."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+
+from pydantic import BaseModel, Field, JsonValue
+
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.history import PathEdit, Stretch
+from crdt_board.journal import Entry, EntryKind
+from crdt_board.store.contract import BoardHead
+
+Cursor = Annotated[int, Field(description="Give it as the parameter of the same name to go on; null at the end.")]
+
+
+class BoardInfo(BaseModel):
+    """Where a board's journal ends. ``version`` 0 means that nothing was committed yet."""
+
+    id: str
+    epoch: str
+    seq: int
+    version: int
+    created_ms: int
+
+    @classmethod
+    def of(cls, head: BoardHead) -> BoardInfo:
+        return cls(id=head.board_id, epoch=head.epoch, seq=head.seq, version=head.version, created_ms=head.created_ms)
+
+
+class BoardPage(BaseModel):
+    """Boards in the order of their ids; ``after`` goes on, None at the end."""
+
+    boards: list[BoardInfo]
+    after: str | None
+
+
+class BoardState(BaseModel):
+    """A board's fields in wire form, as of entry ``seq``; ``checkpoint`` is None when that is no version."""
+
+    board: str
+    seq: int
+    version: int
+    checkpoint: Checkpoint | None
+    state: dict[str, JsonValue]
+
+
+class CheckpointPage(BaseModel):
+    """Checkpoints, newest first; ``before`` goes on, None at the end."""
+
+    checkpoints: list[Checkpoint]
+    before: int | None
+
+
+class JournalEntry(BaseModel):
+    """One accepted change; ``payload`` is its updates in base64, each with its length before it as a varint."""
+
+    seq: int
+    kind: EntryKind
+    author: str
+    time_ms: int
+    paths: tuple[str, ...]
+    hash: str
+    payload: str | None = None
+
+    @classmethod
+    def of(cls, entry: Entry, *, payload: bool) -> JournalEntry:
+        return cls(
+            seq=entry.seq,
+            kind=entry.kind,
+            author=entry.author,
+            time_ms=entry.time_ms,
+            paths=entry.paths,
+            hash=entry.hash,
+            payload=base64.b64encode(entry.payload).decode() if payload else None,
+        )
+
+
+class JournalPage(BaseModel):
+    """Entries in order; ``after`` goes on, None at the end of the journal."""
+
+    entries: list[JournalEntry]
+    after: int | None
+
+
+class EditPage(BaseModel):
+    """Changes of a path, newest first; ``before`` goes on, None at the end."""
+
+    edits: list[PathEdit]
+    before: int | None
+
+
+class BlamePage(BaseModel):
+    """A text in stretches, in order."""
+
+    stretches: list[Stretch]

@@ -1,0 +1,96 @@
+"""Errors over HTTP: every answer that is none is a problem document (RFC 9457), from the one table of errors."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, JsonValue
+from starlette.exceptions import HTTPException
+
+from crdt_board.control import refusal
+from crdt_board.errors import BoardError, Unavailable
+from crdt_board_server.close_codes import closing_of
+
+PROBLEM_TYPE = "application/problem+json"
+
+_RETRY_AFTER_SECONDS = "1"
+
+logger = logging.getLogger(__name__)
+
+
+class ProblemDocument(BaseModel):
+    """What went wrong. ``code`` is stable and listed in the documentation; ``data`` is what the error carries."""
+
+    title: str
+    status: int
+    detail: str
+    code: str
+    data: dict[str, JsonValue] = {}
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The part of a route's description that says with which statuses it answers problems."""
+    content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+    return {status: {"model": ProblemDocument, "content": content} for status in (*statuses, 422, 503)}
+
+
+def install_problems(app: FastAPI) -> None:
+    """Answer every error of ``app`` with a problem document."""
+
+    @app.exception_handler(BoardError)
+    async def of_board(_request: Request, error: BoardError) -> JSONResponse:
+        details = refusal(error).error
+        title = type(error).__name__
+        headers = {"Retry-After": _RETRY_AFTER_SECONDS} if isinstance(error, Unavailable) and error.retryable else None
+        status = closing_of(error).http_status
+        return _answer(
+            ProblemDocument(title=title, status=status, detail=details.message, code=details.code, data=details.data),
+            headers,
+        )
+
+    @app.exception_handler(RequestValidationError)
+    async def of_request(_request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        data = {"errors": [{"path": each["loc"], "reason": each["msg"]} for each in error.errors()]}
+        return _answer(
+            ProblemDocument(
+                title="BadRequest",
+                status=422,
+                detail=f"{place}: {first['msg']}",
+                code="bad_request",
+                data=jsonable_encoder(data),
+            )
+        )
+
+    @app.exception_handler(HTTPException)
+    async def of_http(_request: Request, error: HTTPException) -> JSONResponse:
+        code = "not_found" if error.status_code == 404 else "bad_request"
+        detail = "there is nothing at this address; GET /docs shows what there is" if code == "not_found" else ""
+        return _answer(
+            ProblemDocument(title=error.detail, status=error.status_code, detail=detail or error.detail, code=code),
+            error.headers,
+        )
+
+    @app.exception_handler(Exception)
+    async def of_anything(_request: Request, error: Exception) -> JSONResponse:
+        logger.error("a request failed", exc_info=error)
+        return _answer(
+            ProblemDocument(
+                title="Unavailable",
+                status=500,
+                detail="the server failed on this request; its log says more",
+                code="unavailable",
+            )
+        )
+
+
+def _answer(problem: ProblemDocument, headers: Any = None) -> JSONResponse:
+    return JSONResponse(
+        problem.model_dump(mode="json"), status_code=problem.status, media_type=PROBLEM_TYPE, headers=headers
+    )

@@ -1,0 +1,177 @@
+"""Where the command line reads boards: a database file, or a server by its address. Both give the same answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import httpx
+from pydantic import BaseModel
+
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.errors import BadRequest, ConnectionFailed, NotFound, from_details
+from crdt_board.history import BoardHistory, PathEdit, StateDiff, Stretch, Verification
+from crdt_board.limits import check_board_id
+from crdt_board.store.contract import Store
+from crdt_board.store.sqlite import SqliteStore
+from crdt_board_server.api.answers import (
+    BlamePage,
+    BoardInfo,
+    BoardPage,
+    BoardState,
+    CheckpointPage,
+    EditPage,
+)
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
+
+_PAGE = 1_000
+_SECONDS = 30.0
+
+Progress = Callable[[int, int], None]
+"""Called with how much of how much is done."""
+
+
+class Source(Protocol):
+    """Boards to look at. A board that is not there raises `NotFound`."""
+
+    async def boards(self) -> list[BoardInfo]: ...
+
+    async def board(self, board_id: str) -> BoardInfo: ...
+
+    async def state(self, board_id: str, version: int | None) -> BoardState: ...
+
+    async def checkpoints(self, board_id: str, limit: int) -> list[Checkpoint]:
+        """The newest ``limit``, newest first."""
+        ...
+
+    async def edits(self, board_id: str, path: str, limit: int) -> list[PathEdit]: ...
+
+    async def diff(self, board_id: str, before: int, after: int | None) -> StateDiff: ...
+
+    async def blame(self, board_id: str, path: str, version: int | None) -> list[Stretch]: ...
+
+    async def verify(self, board_id: str, on_progress: Progress) -> Verification: ...
+
+
+@contextlib.asynccontextmanager
+async def open_source(db: Path, url: str | None) -> AsyncIterator[Source]:
+    """The boards of the server at ``url``, or without one those in the file ``db``, which must be there.
+
+    Raises:
+        BadRequest: ``url`` is no address of a server.
+        StoreUnavailable: the file is no database of boards.
+    """
+    if url is not None:
+        address = url.rstrip("/").replace("ws://", "http://", 1).replace("wss://", "https://", 1)
+        if not address.startswith(("http://", "https://")):
+            raise BadRequest(f"{url!r} is not the address of a server: use http://host:port")
+        async with httpx.AsyncClient(base_url=address, timeout=_SECONDS) as client:
+            yield ServerSource(client, address)
+        return
+    store = await SqliteStore.open(db)
+    try:
+        yield StoreSource(store)
+    finally:
+        await store.close()
+
+
+class StoreSource:
+    """The boards of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def boards(self) -> list[BoardInfo]:
+        found: list[BoardInfo] = []
+        while page := await self._store.boards(after=found[-1].id if found else "", limit=_PAGE):
+            found += [BoardInfo.of(head) for head in page]
+        return found
+
+    async def board(self, board_id: str) -> BoardInfo:
+        head = await self._store.head(check_board_id(board_id))
+        if head is None:
+            raise NotFound(f"there is no board {board_id}", board_id=board_id)
+        return BoardInfo.of(head)
+
+    async def state(self, board_id: str, version: int | None) -> BoardState:
+        found = await (await self._history(board_id)).state(version)
+        return BoardState(
+            board=board_id, seq=found.seq, version=found.version, checkpoint=found.checkpoint, state=found.state
+        )
+
+    async def checkpoints(self, board_id: str, limit: int) -> list[Checkpoint]:
+        await self.board(board_id)
+        return await self._store.checkpoints(board_id, limit=limit)
+
+    async def edits(self, board_id: str, path: str, limit: int) -> list[PathEdit]:
+        return await (await self._history(board_id)).edits(path, before=None, limit=limit)
+
+    async def diff(self, board_id: str, before: int, after: int | None) -> StateDiff:
+        return await (await self._history(board_id)).diff(before, after)
+
+    async def blame(self, board_id: str, path: str, version: int | None) -> list[Stretch]:
+        return await (await self._history(board_id)).blame(path, version)
+
+    async def verify(self, board_id: str, on_progress: Progress) -> Verification:
+        return await (await self._history(board_id)).verify(on_progress)
+
+    async def _history(self, board_id: str) -> BoardHistory:
+        return await BoardHistory.open(self._store, check_board_id(board_id))
+
+
+class ServerSource:
+    """The boards of a server, over its HTTP API."""
+
+    def __init__(self, client: httpx.AsyncClient, address: str) -> None:
+        self._client = client
+        self._address = address
+
+    async def boards(self) -> list[BoardInfo]:
+        found: list[BoardInfo] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self._get(BoardPage, "/api/boards", after=after, limit=_PAGE)
+            found, after = [*found, *page.boards], page.after
+        return found
+
+    async def board(self, board_id: str) -> BoardInfo:
+        return await self._get(BoardInfo, f"/api/boards/{check_board_id(board_id)}")
+
+    async def state(self, board_id: str, version: int | None) -> BoardState:
+        return await self._get(BoardState, f"/api/boards/{check_board_id(board_id)}/state", version=version)
+
+    async def checkpoints(self, board_id: str, limit: int) -> list[Checkpoint]:
+        path = f"/api/boards/{check_board_id(board_id)}/checkpoints"
+        return (await self._get(CheckpointPage, path, limit=limit)).checkpoints
+
+    async def edits(self, board_id: str, path: str, limit: int) -> list[PathEdit]:
+        address = f"/api/boards/{check_board_id(board_id)}/history"
+        return (await self._get(EditPage, address, path=path, limit=limit)).edits
+
+    async def diff(self, board_id: str, before: int, after: int | None) -> StateDiff:
+        return await self._get(StateDiff, f"/api/boards/{check_board_id(board_id)}/diff", before=before, after=after)
+
+    async def blame(self, board_id: str, path: str, version: int | None) -> list[Stretch]:
+        address = f"/api/boards/{check_board_id(board_id)}/blame"
+        return (await self._get(BlamePage, address, path=path, version=version)).stretches
+
+    async def verify(self, board_id: str, on_progress: Progress) -> Verification:
+        return await self._get(Verification, f"/api/boards/{check_board_id(board_id)}/verify")
+
+    async def _get(self, kind: type[_Answer], address: str, **parameters: Any) -> _Answer:
+        given = {name: value for name, value in parameters.items() if value is not None}
+        try:
+            answer = await self._client.get(address, params=given)
+        except httpx.HTTPError as error:
+            raise ConnectionFailed(
+                f"no CRDT Board server answers at {self._address} ({error}); start one with `crdt-board serve`"
+            ) from error
+        if answer.is_success:
+            return kind.model_validate_json(answer.content)
+        if answer.headers.get("content-type", "").startswith("application/problem+json"):
+            problem = answer.json()
+            raise from_details({"code": problem["code"], "message": problem["detail"], "data": problem.get("data")})
+        raise ConnectionFailed(f"{self._address} answered {answer.status_code}: is it a CRDT Board server?")

@@ -1,0 +1,230 @@
+"""The HTTP API, and the command line over it and over a database file, with the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner
+
+from crdt_board import BoardModel, Text, open_board
+from crdt_board.errors import error_types
+from crdt_board.store.sqlite import SqliteStore
+from crdt_board_client import connect
+from crdt_board_server.cli import app
+from support.serving import serving
+
+BOARD = "job-884"
+
+
+class Finding(BoardModel):
+    title: str = ""
+
+
+class Migration(BoardModel):
+    status: str = "OPEN"
+    plan: list[str] = []
+    findings: dict[str, Finding] = {}
+    draft: Text
+
+
+@pytest_asyncio.fixture
+async def database(tmp_path: Path) -> Path:
+    """A board of two versions, and an edit after them."""
+    file = tmp_path / "boards.db"
+    async with open_board(file, BOARD, Migration, agent="ann") as ann:
+        ann.state.draft.append("The plan is good.\nTwo weeks.\n")
+        ann.state.findings["f1"].title = "cast"
+        await ann.commit("plan")
+        bob = ann.as_agent("bob")
+        bob.state.draft.replace("Two weeks", "Three [months]")
+        bob.state.findings["f1"].title = "cast!"
+        await bob.commit("review", patch={"status": "DONE"})
+        bob.state.plan.append("ship")
+    return file
+
+
+@pytest_asyncio.fixture
+async def client(database: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with (
+        serving(await SqliteStore.open(database)) as served,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client,
+    ):
+        yield client
+
+
+async def got(client: httpx.AsyncClient, address: str, **parameters: Any) -> Any:
+    answer = await client.get(f"/api/boards{address}", params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_boards_are_listed_in_pages(client: httpx.AsyncClient) -> None:
+    """Every page but the last says where to go on."""
+    for name in ("a", "b", "c"):
+        async with open_board_at(client, name):
+            pass
+    first = await got(client, "", limit=2)
+    assert ([each["id"] for each in first["boards"]], first["after"]) == (["a", "b"], "b")
+    second = await got(client, "", limit=2, after="b")
+    assert [each["id"] for each in second["boards"]] == ["c", BOARD]
+    assert (await got(client, "", limit=2, after=second["after"])) == {"boards": [], "after": None}
+
+
+def open_board_at(client: httpx.AsyncClient, board_id: str) -> Any:
+    return connect(f"ws://{client.base_url.host}:{client.base_url.port}", board_id, Migration, agent="ann")
+
+
+async def test_the_past_of_a_board_is_answered(client: httpx.AsyncClient) -> None:
+    """State at a version, checkpoints, journal, diff, history, blame and verification."""
+    assert (await got(client, f"/{BOARD}"))["version"] == 2
+    now, then = await got(client, f"/{BOARD}/state"), await got(client, f"/{BOARD}/state", version=1)
+    assert (now["state"]["plan"], now["checkpoint"], now["version"]) == (["ship"], None, 2)
+    assert (then["state"]["findings"], then["checkpoint"]["step"]) == ({"f1": {"title": "cast"}}, "plan")
+    page = await got(client, f"/{BOARD}/checkpoints", limit=1)
+    assert ([each["version"] for each in page["checkpoints"]], page["before"]) == ([2], 2)
+    page = await got(client, f"/{BOARD}/checkpoints", limit=1, before=2)
+    assert ([each["version"] for each in page["checkpoints"]], page["before"]) == ([1], None)
+    journal = await got(client, f"/{BOARD}/journal", limit=2)
+    assert ([each["seq"] for each in journal["entries"]], journal["after"]) == ([1, 2], 2)
+    assert journal["entries"][0]["payload"] is None
+    diff = await got(client, f"/{BOARD}/diff", before=1, after=2)
+    assert [each["path"] for each in diff["differences"]] == ["draft", "findings/f1/title", "status"]
+    edits = await got(client, f"/{BOARD}/history", path="findings/f1/title")
+    assert [(each["agent"], each["step"]) for each in edits["edits"]] == [("bob", "review"), ("ann", "plan")]
+    stretches = (await got(client, f"/{BOARD}/blame", path="draft"))["stretches"]
+    assert "".join(each["text"] for each in stretches) == now["state"]["draft"]
+    assert (await got(client, f"/{BOARD}/verify"))["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "code"),
+    [
+        ("/api/boards/nope", 404, "not_found"),
+        ("/api/boards/nope/state", 404, "not_found"),
+        ("/api/boards/no%20pe", 404, "invalid_board_id"),
+        ("/api/boards/..%2f..%2fetc", 404, "not_found"),
+        ("/api/boards/%00", 404, "invalid_board_id"),
+        (f"/api/boards/{BOARD}/state?version=3", 404, "not_found"),
+        (f"/api/boards/{BOARD}/history?path=nothing", 400, "bad_request"),
+        (f"/api/boards/{BOARD}/history", 422, "bad_request"),
+        (f"/api/boards/{BOARD}/blame?path=status", 400, "bad_request"),
+        (f"/api/boards/{BOARD}/diff?before=-1", 422, "bad_request"),
+        ("/api/boards?limit=0", 422, "bad_request"),
+        ("/api/nothing", 404, "not_found"),
+    ],
+)
+async def test_every_error_is_a_problem_document(
+    client: httpx.AsyncClient, address: str, status: int, code: str
+) -> None:
+    """H4: RFC 9457, with a code of the error table and a sentence; nothing is created by asking."""
+    answer = await client.get(address)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    problem = answer.json()
+    assert (problem["status"], problem["code"]) == (status, code)
+    assert problem["code"] in error_types()
+    assert problem["detail"]
+    assert [each["id"] for each in (await got(client, ""))["boards"]] == [BOARD]
+
+
+async def test_a_store_that_fails_is_a_problem_that_says_when_to_come_back(database: Path) -> None:
+    """Unavailable answers 503 with Retry-After."""
+    store = await SqliteStore.open(database)
+    async with serving(store) as served, httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+        await store.close()
+        answer = await client.get("/api/boards")
+    assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "store_unavailable", "1")
+
+
+async def test_the_api_keeps_to_its_description(client: httpx.AsyncClient) -> None:
+    """schemathesis, from the OpenAPI document: no undescribed status, no answer that does not fit, no failure."""
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", str(client.base_url.join("/openapi.json"))),
+        *("--max-examples", "5", "--phases", "examples,fuzzing", "--seed", "1", "--no-color"),
+        # A path that names no field of this board is valid by the document, and refused.
+        *("--exclude-checks", "positive_data_acceptance"),
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0, said.decode()
+
+
+def crdt_board(*arguments: str) -> tuple[int, str, str]:
+    """Run the command line in this process; its exit code and what it printed to both outputs."""
+    done = CliRunner().invoke(app, arguments)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_command_is_installed() -> None:
+    """The program that the package installs knows the commands."""
+    program = Path(sys.executable).with_name("crdt-board")
+    done = subprocess.run([str(program), "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert all(name in done.stdout for name in ("boards", "show", "history", "diff", "blame", "verify"))
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_the_command_line_shows_a_boards_past(client: httpx.AsyncClient, database: Path, place: str) -> None:
+    """The same commands, with the same answers, over a file and over a server."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+
+    async def run(*arguments: str) -> str:
+        code, said, problems = await asyncio.to_thread(crdt_board, *arguments, *where)
+        assert (code, problems) == (0, "")
+        return said
+
+    assert BOARD in await run("boards")
+    assert json.loads(await run("boards", "--json"))[0]["version"] == 2
+    assert '"title": "cast!"' in await run("show", BOARD)
+    assert json.loads(await run("show", BOARD, "--at", "1", "--json"))["state"]["findings"] == {"f1": {"title": "cast"}}
+    listed = json.loads(await run("history", BOARD, "--json"))
+    assert [each["step"] for each in listed] == ["review", "plan"]
+    pointer = f"board:{BOARD}@1#{listed[1]['hash'][:16]}"
+    assert pointer in await run("history", BOARD)
+    assert '"cast" -> "cast!"' in await run("history", BOARD, "findings/f1/title")
+    assert "+ Three [months]" in await run("diff", BOARD, pointer, "2")
+    assert [each["agent"] for each in json.loads(await run("blame", BOARD, "draft", "--json"))] == ["ann", "bob", "ann"]
+    assert "bob, version 2 (review)" in await run("blame", BOARD, "draft")
+    assert "are intact" in await run("verify", BOARD)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "nope"], "there is no board nope"),
+        (["show", "../nope"], "is not a board id"),
+        (["diff", BOARD, "x"], "is not a pointer"),
+        (["diff", BOARD, f"board:{BOARD}@1#{'0' * 16}"], "is not the one that"),
+        (["history", BOARD, "nothing"], "has no field 'nothing'"),
+    ],
+)
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_a_wrong_command_is_one_line(
+    client: httpx.AsyncClient, database: Path, place: str, arguments: list[str], said: str
+) -> None:
+    """What is wrong, on one line, and exit code 1."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+    code, output, problems = await asyncio.to_thread(crdt_board, *arguments, *where)
+    assert (code, output) == (1, "")
+    assert said in problems
+    assert problems.count("\n") == 1
+
+
+def test_no_database_and_no_server_are_told_apart(tmp_path: Path) -> None:
+    """A file that is missing is not made, and a server that is not there is named."""
+    missing = tmp_path / "none.db"
+    code, _, problems = crdt_board("boards", "--db", str(missing))
+    assert (code, missing.exists()) == (1, False)
+    assert "there is no database" in problems
+    code, _, problems = crdt_board("boards", "--url", "http://127.0.0.1:1")
+    assert code == 1
+    assert "no CRDT Board server answers at http://127.0.0.1:1" in problems
