@@ -12,7 +12,9 @@ from crdt_board.errors import (
     BadRequest,
     BoardClosed,
     BoardCorrupt,
+    BoardDeleted,
     BoardError,
+    BoardExists,
     BoardReplaced,
     Conflict,
     ConnectionFailed,
@@ -29,7 +31,7 @@ from crdt_board.errors import (
     Unavailable,
     VersionConflict,
 )
-from crdt_board.history import Difference, Hunk, PathEdit, Problem, StateDiff, Stretch, Verification
+from crdt_board.history import Difference, Fork, Hunk, PathEdit, Problem, StateDiff, Stretch, Verification
 from crdt_board.host import BoardHost
 from crdt_board.live.anchors import Anchor
 from crdt_board.live.cells import LiveCandidates, candidates_of
@@ -47,7 +49,9 @@ __all__ = [
     "Board",
     "BoardClosed",
     "BoardCorrupt",
+    "BoardDeleted",
     "BoardError",
+    "BoardExists",
     "BoardHost",
     "BoardModel",
     "BoardReplaced",
@@ -60,6 +64,7 @@ __all__ = [
     "Counter",
     "Difference",
     "EditStream",
+    "Fork",
     "Hunk",
     "IdempotencyMismatch",
     "InvalidBoardId",

@@ -16,7 +16,7 @@ from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
 from crdt_board.changes import Changes
 from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, parse_pointer
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
-from crdt_board.control import Blame, Diff, ListEdits, Question, Verify
+from crdt_board.control import Blame, Diff, ListEdits, ListForks, Question, Verify
 from crdt_board.document import field_of
 from crdt_board.errors import (
     BadRequest,
@@ -27,8 +27,8 @@ from crdt_board.errors import (
     NotFound,
     VersionConflict,
 )
-from crdt_board.history import PathEdit, StateDiff, Stretch, Verification
-from crdt_board.limits import DEFAULT_LIMITS, check_name
+from crdt_board.history import Fork, PathEdit, StateDiff, Stretch, Verification
+from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.live import LiveState, snapshot, snapshot_from_wire
 from crdt_board.patching import build_patch
 from crdt_board.replica import Change
@@ -303,6 +303,71 @@ class Board(Generic[M]):
                 f"version {number} of board {self.id} has the hash {checkpoint.hash[:16]}, not {wanted[:16]}"
             )
         return snapshot_from_wire(state, self._model)
+
+    async def fork(
+        self, board_id: str, *, at: int | str | Checkpoint | None = None, timeout: float | None = _QUERY_SECONDS
+    ) -> Checkpoint:
+        """Make a new board that begins at a version of this one, the newest if ``at`` is None; open it by its name.
+
+        It has a journal of its own, and nothing that is done there reaches this board, until `merge_from`. Returns the
+        fork's first checkpoint; durable on return.
+
+        Raises:
+            BoardExists: there is a board of this name.
+            InvalidBoardId: ``board_id`` is not one.
+            NotFound: as `at`; or this board has no version yet.
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever); whether there is a fork is unknown.
+        """
+        check_board_id(board_id)
+        self._session.check()
+        if at is None and self.version == 0:
+            raise NotFound(f"board {self.id} has no version yet: commit, then fork")
+        version = await self._checked_version(self.version if at is None else at)
+        return await self._answered(self._session.link.fork(version, board_id, self._agent), timeout)
+
+    async def forks(self, *, timeout: float | None = _QUERY_SECONDS) -> list[Fork]:
+        """The boards that were forked from this one, in the order of their ids.
+
+        Raises:
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever).
+        """
+        answer = await self._asked(ListForks(), timeout)
+        return [Fork.model_validate(item) for item in cast(list[JsonValue], answer)]
+
+    async def merge_from(self, board_id: str, *, timeout: float | None = None) -> Checkpoint:
+        """Commit all that a fork of this board has and this one has not; or into a fork, what its parent has.
+
+        Edits of both sides merge like concurrent ones, also when both went on, and a merge can be repeated later for
+        what has come since. Edits of the other board that are not durable yet stay out. Returns the checkpoint of the
+        merge; durable on return, and in this replica.
+
+        Raises:
+            VersionConflict: both sides have decided a `Strict` field, differently; ``changed`` names it, nothing was
+                changed. Commit one decision on both, then merge again.
+            NotFound: there is no such board.
+            BadRequest: neither of the two was forked from the other.
+            SchemaMismatch: the fork's model does not fit.
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever).
+        """
+        check_board_id(board_id)
+        self._session.check()
+        return await self._answered(self._session.link.merge(board_id, self._agent), timeout)
+
+    async def restore(
+        self, version: int | str | Checkpoint, *, step: str = "restore", timeout: float | None = None
+    ) -> Checkpoint:
+        """Commit the state that a version had as a new version: nothing is erased, and offline replicas follow.
+
+        What others write at the same time merges with it. `Max` and `Min` fields keep what they have reached.
+
+        Raises:
+            VersionConflict: a commit came in between; nothing was changed.
+            As `at` and `commit` otherwise.
+        """
+        expected = self.version
+        past = await self.at(version)
+        state = {name: getattr(past, name) for name in type(past).model_fields}
+        return await self.commit(step, patch=state, expected_version=expected, timeout=timeout)
 
     async def diff(
         self,

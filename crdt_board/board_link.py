@@ -55,6 +55,14 @@ class Link(Protocol):
 
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]: ...
 
+    async def fork(self, version: int, board_id: str, agent: str) -> Checkpoint:
+        """See `Board.fork`."""
+        ...
+
+    async def merge(self, fork_id: str, agent: str) -> Checkpoint:
+        """See `Board.merge_from`. On return the replica holds the checkpoint's entry."""
+        ...
+
     async def ask(self, question: Question) -> JsonValue:
         """The answer to a question about the board's past; see `crdt_board.history.questions`."""
         ...

@@ -54,6 +54,10 @@ class Checkpoint(_Frozen):
     confidence: float | None = None
     trace: str | None = None
     handoff: JsonValue = None
+    forked_from: str | None = None
+    """In the first version of a fork: the pointer to the version of its parent that it starts at."""
+    merged_from: str | None = None
+    """In a version that merged a fork: the pointer to the fork's newest version then."""
 
     @property
     def pointer(self) -> str:

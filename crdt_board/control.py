@@ -88,10 +88,35 @@ class Verify(_Frozen):
     op: Literal["verify"] = "verify"
 
 
-Question = Diff | ListEdits | Blame | Verify
+class ListForks(_Frozen):
+    """The boards that were forked from this one."""
+
+    op: Literal["forks"] = "forks"
+
+
+class Fork(_Frozen):
+    """Make a board that begins at a version of this one. ``epoch`` is random: by it a repeated request is known."""
+
+    op: Literal["fork"] = "fork"
+    version: Number
+    board: str
+    epoch: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    agent: Annotated[str, Field(min_length=1)]
+
+
+class Merge(_Frozen):
+    """Commit what a fork has and this board has not; ``idempotency_key`` as in a commit."""
+
+    op: Literal["merge"] = "merge"
+    fork: str
+    idempotency_key: Annotated[str, Field(min_length=1)]
+    agent: Annotated[str, Field(min_length=1)]
+
+
+Question = Diff | ListEdits | Blame | Verify | ListForks
 """What is asked about the board's past beside states and checkpoints."""
 
-RequestBody = Annotated[Commit | ListCheckpoints | StateAt | Question, Field(discriminator="op")]
+RequestBody = Annotated[Commit | ListCheckpoints | StateAt | Question | Fork | Merge, Field(discriminator="op")]
 
 
 class Request(_Frozen):
@@ -149,6 +174,7 @@ class CheckpointMade(_Frozen):
 class Answer(_Frozen):
     """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at``.
 
+    For ``fork`` it is the fork's first checkpoint, for ``merge`` the one of the merge, for ``forks`` a list of `Fork`.
     For ``diff`` and ``verify`` it is a `StateDiff` and a `Verification`, for ``edits`` a list of `PathEdit` and for
     ``blame`` one of `Stretch`; see `crdt_board.history`.
     """

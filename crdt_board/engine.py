@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from crdt_board import snapshots
+from crdt_board.branches import open_branch
 from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, decode_checkpoint
 from crdt_board.clock import Clock, SystemClock
@@ -23,25 +24,31 @@ from crdt_board.document import Document
 from crdt_board.errors import (
     BoardClosed,
     BoardCorrupt,
+    BoardDeleted,
     BoardError,
+    BoardExists,
+    BoardReplaced,
     IdempotencyMismatch,
     InvalidValue,
     LimitExceeded,
     MalformedUpdate,
     NotFound,
     StoreUnavailable,
+    VersionConflict,
 )
 from crdt_board.fold import NOWHERE
+from crdt_board.forks import new_fork
 from crdt_board.group_commit import GroupCommit
 from crdt_board.history import BoardHistory
 from crdt_board.inbox import Inbox, ReadItem, read_item
 from crdt_board.journal import Entry, unpack_updates, verify_chain
 from crdt_board.layout import Layout
-from crdt_board.limits import DEFAULT_LIMITS, Limits, check_name
+from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id, check_name
 from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
 from crdt_board.planning import (
     Batch,
     CommitItem,
+    Merged,
     Plan,
     Poisoned,
     Submission,
@@ -52,7 +59,8 @@ from crdt_board.planning import (
 )
 from crdt_board.publishing import Listener, Listeners, PublishedEntry
 from crdt_board.schemas import BoardSchemas
-from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, Store
+from crdt_board.store.appends import deleted
+from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, Store, Tombstone
 from crdt_board.updates import check_update, decode_state_vector
 
 _Answer = TypeVar("_Answer")
@@ -97,6 +105,8 @@ class Engine:
         self._loaded = loaded
         self._schemas = schemas
         self._inbox = Inbox(limits)
+        self._buried: set[int] = set()
+        """The clients that wrote to boards of this name which were deleted."""
         self._listeners = Listeners(head.board_id)
         self._wake = asyncio.Event()
         self._foreign_news = False
@@ -131,7 +141,10 @@ class Engine:
         head = await store.head(board_id) or await store.create(board_id, epoch=epoch, created_ms=clock.now_ms())
         schemas = BoardSchemas(store, board_id, await store.schemas(board_id))
         loaded = await load_board(store, head, schemas.newest)
-        return cls(store, journal, head, loaded, schemas, clock=clock, limits=limits)
+        engine = cls(store, journal, head, loaded, schemas, clock=clock, limits=limits)
+        for tombstone in await store.tombstones(board_id):
+            engine._buried |= decode_state_vector(tombstone.clients).keys()
+        return engine
 
     @property
     def epoch(self) -> str:
@@ -160,6 +173,23 @@ class Engine:
     def state_vector(self) -> bytes:
         """What the document holds; durable content only when asked from inside `Listener.published` or `read`."""
         return self._loaded.document.state_vector()
+
+    def check_replica(self, state_vector: bytes) -> None:
+        """Return when a replica that holds this may write; for peers that do not say to which epoch they belong.
+
+        Raises:
+            BoardReplaced: it holds what was written to an earlier board of this name, and not to this one.
+            MalformedUpdate: ``state_vector`` is none.
+        """
+        if not self._buried:
+            return
+        present = decode_state_vector(self.state_vector())
+        clocks = decode_state_vector(state_vector)
+        if any(clock > present.get(client, 0) for client, clock in clocks.items() if client in self._buried):
+            raise BoardReplaced(
+                f"board {self.board_id} was deleted and made anew; this replica belongs to the old one",
+                board_id=self.board_id,
+            )
 
     def add_listener(self, listener: Listener) -> None:
         """Publish to ``listener`` whatever becomes durable from now on."""
@@ -209,10 +239,94 @@ class Engine:
             LimitExceeded: the metadata is too large; nothing was changed.
             BoardClosed: the engine was closed before the commit was decided.
         """
+        return self._commit(request, None)
+
+    async def merge(
+        self, fork_id: str, *, agent: str, origin: str = "", idempotency_key: str | None = None
+    ) -> Checkpoint:
+        """Commit everything that a fork of this board, or any board with a common past, has and this one has not.
+
+        Edits of both sides merge like concurrent ones. Durable on return, and given to every listener.
+
+        Raises:
+            NotFound: there is no board ``fork_id``.
+            VersionConflict: both have decided a strict field, differently; nothing was changed.
+            SchemaMismatch: the fork's model does not fit; nothing was changed.
+            BadRequest: the boards have no common past.
+        """
+        branch = await open_branch(self._store, self.board_id, fork_id)
+        if branch.layout is not None:
+            await self.join(branch.layout)
+
+        def look(document: Document) -> int:
+            conflict = branch.conflict_with(document, self.version, self.seq)
+            if conflict is not None:
+                raise conflict
+            return self.seq
+
+        step = f"merge {fork_id}"
+        request = CommitRequest(
+            step=step, agent=agent, fingerprint=step, origin=origin, idempotency_key=idempotency_key
+        )
+        while True:
+            seq = await self.read(look)
+            try:
+                watched = request.model_copy(update={"reads": branch.strict, "base_seq": seq})
+                return await self._commit(watched, branch.merged)
+            except VersionConflict:
+                continue  # a strict field was decided meanwhile: look again
+
+    async def fork(self, version: int, board_id: str, *, agent: str, epoch: str) -> Checkpoint:
+        """Make a board that begins at a version of this one; return its first checkpoint. Durable on return.
+
+        A repeat with the same ``epoch``, which is a new random one for every fork, does nothing.
+
+        Raises:
+            NotFound: there is no such version.
+            BoardExists: there is a board of this name.
+            InvalidBoardId: ``board_id`` is not one.
+        """
+        check_board_id(board_id, self.limits)
+        checkpoint, loaded = await self.history.load_version(version)
+        board = new_fork(
+            loaded.document,
+            checkpoint,
+            await self._store.schemas(self.board_id),
+            board_id=board_id,
+            epoch=epoch,
+            agent=agent,
+            now_ms=self._clock.now_ms(),
+            limits=self.limits,
+        )
+        if await self._store.create_with(board):
+            return board.beginning.checkpoints[0]
+        head, made = await self._store.head(board_id), await self._store.checkpoint(board_id, 1)
+        if head is None or head.epoch != epoch or made is None:
+            raise BoardExists(f"there is a board {board_id} already; choose another name", board_id=board_id)
+        return made
+
+    async def delete(self, agent: str) -> None:
+        """Remove the board and everything that is stored of it, and stop; a tombstone stays.
+
+        What was submitted before is decided first. Whoever listens is told `BoardDeleted`, in other processes too.
+        """
+        await self.read(lambda _document: None)
+        tombstone = Tombstone(
+            board_id=self.board_id,
+            epoch=self.epoch,
+            deleted_ms=self._clock.now_ms(),
+            agent=agent,
+            clients=self.state_vector(),
+        )
+        if await self._store.delete(tombstone):
+            self._stop(deleted(tombstone))
+            self._wake.set()
+
+    def _commit(self, request: CommitRequest, merged: Merged | None) -> asyncio.Future[Checkpoint]:
         self._check_open()
         _check_request(request, self.limits)
         answer: asyncio.Future[Checkpoint] = asyncio.get_running_loop().create_future()
-        self._put(CommitItem(request, answer))
+        self._put(CommitItem(request, answer, merged=merged))
         return answer
 
     async def read(self, look: Callable[[Document], _Answer]) -> _Answer:
@@ -278,7 +392,8 @@ class Engine:
                     await self._wake.wait()
                 else:
                     await self._step()
-            await self._close_with_snapshot()
+            if not isinstance(self.failure, BoardDeleted):
+                await self._close_with_snapshot()
         except BoardError as error:
             self._stop(error)
         except asyncio.CancelledError:
@@ -499,9 +614,12 @@ class Engine:
 
     async def _head(self) -> BoardHead:
         head = await self._store.head(self.board_id)
-        if head is None or head.epoch != self.epoch:
-            raise BoardCorrupt(f"board {self.board_id} is gone from the store", board_id=self.board_id, seq=None)
-        return head
+        if head is not None and head.epoch == self.epoch:
+            return head
+        for tombstone in await self._store.tombstones(self.board_id):
+            if tombstone.epoch == self.epoch:
+                raise deleted(tombstone)
+        raise BoardCorrupt(f"board {self.board_id} is gone from the store", board_id=self.board_id, seq=None)
 
     def _snapshot_when_due(self) -> None:
         loaded, limits = self._loaded, self.limits
@@ -539,7 +657,8 @@ class Engine:
             raise self.failure or BoardClosed(f"board {self.board_id} was closed")
 
     def _stop(self, error: BoardError) -> None:
-        logger.error("board %s stops: %s", self.board_id, error)
+        level = logging.INFO if isinstance(error, BoardDeleted) else logging.ERROR
+        logger.log(level, "board %s stops: %s", self.board_id, error)
         self._closing = True
         self.failure = error
         self._batch.refuse(error)

@@ -13,7 +13,9 @@
     │   ├── VersionConflict
     │   ├── IdempotencyMismatch
     │   ├── SchemaMismatch
-    │   └── BoardReplaced     the board was deleted and made anew; this replica belongs to the old one
+    │   ├── BoardReplaced     the board was deleted and made anew; this replica belongs to the old one
+    │   ├── BoardDeleted      the board was deleted; nothing can be written to it any more
+    │   └── BoardExists       there is a board of this name already
     └── Unavailable           nothing was decided; the same call may succeed later
         ├── StoreUnavailable  the store did not answer or refused to write
         ├── BoardCorrupt      stored history does not verify; nothing is written until it is repaired
@@ -118,6 +120,16 @@ class SchemaMismatch(Conflict):
 
 class BoardReplaced(Conflict):
     code = "board_replaced"
+
+
+class BoardDeleted(Conflict):
+    """``deleted_ms`` is when, ``agent`` who did it."""
+
+    code = "board_deleted"
+
+
+class BoardExists(Conflict):
+    code = "board_exists"
 
 
 class Unavailable(BoardError):

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.engine import Engine
-from crdt_board.errors import BoardClosed, BoardError, StoreUnavailable
+from crdt_board.errors import BoardClosed, BoardError, BoardExists, NotFound, StoreUnavailable
+from crdt_board.forks import new_epoch
 from crdt_board.group_commit import GroupCommit
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
-from crdt_board.store.contract import Store
+from crdt_board.store.contract import BoardHead, Store
 
 _WATCH_RETRY_SECONDS = 1.0
 
@@ -110,6 +110,33 @@ class BoardHost:
                 slot = self._slots[board_id] = _Slot(asyncio.create_task(self._load(board_id), name=f"load-{board_id}"))
             return await self._join(board_id, slot)
 
+    async def create(self, board_id: str) -> BoardHead:
+        """Make an empty board, also under the name of one that was deleted; return its head.
+
+        Raises:
+            InvalidBoardId: ``board_id`` is not one.
+            BoardExists: there is a board of this name.
+            StoreUnavailable: the store did not answer.
+        """
+        check_board_id(board_id, self.limits)
+        epoch = new_epoch()
+        head = await self.store.create(board_id, epoch=epoch, created_ms=self.clock.now_ms(), anew=True)
+        if head.epoch != epoch:
+            raise BoardExists(f"there is a board {board_id} already", board_id=board_id)
+        return head
+
+    async def delete(self, board_id: str, *, agent: str) -> None:
+        """Delete a board with all that is stored of it; whoever has it open is told `BoardDeleted`.
+
+        Raises:
+            NotFound: there is no such board.
+            StoreUnavailable: the store did not answer; whether the board is gone is unknown.
+        """
+        if await self.store.head(check_board_id(board_id, self.limits)) is None:
+            raise NotFound(f"there is no board {board_id}", board_id=board_id)
+        async with self.board(board_id) as engine:
+            await engine.delete(agent)
+
     def release(self, engine: Engine) -> None:
         """Give back an engine; when nobody uses it for ``idle_seconds`` it is closed."""
         slot = self._slots.get(engine.board_id)
@@ -160,7 +187,7 @@ class BoardHost:
             self.store,
             self._journal,
             board_id,
-            epoch=secrets.token_hex(8),
+            epoch=new_epoch(),
             clock=self.clock,
             limits=self.limits,
         )

@@ -19,6 +19,7 @@ from crdt_board.control import Question
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BadRequest, BoardError
+from crdt_board.forks import new_epoch
 from crdt_board.history.questions import answer_question
 from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
@@ -123,12 +124,7 @@ class LocalLink:
         self._session.fail(error)
 
     async def commit(self, request: CommitRequest) -> Checkpoint:
-        last = self.replica.last_number
-        self.hurry()
-        while self._sent < last:
-            await self._engine.wait_for_room()
-            self.hurry()
-            self._check()
+        await self._submit_all()
         return await self._engine.commit(request.model_copy(update={"origin": self._origin}))
 
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
@@ -136,6 +132,13 @@ class LocalLink:
 
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
         return await self._engine.history.state_at(version)
+
+    async def fork(self, version: int, board_id: str, agent: str) -> Checkpoint:
+        return await self._engine.fork(version, board_id, agent=agent, epoch=new_epoch())
+
+    async def merge(self, fork_id: str, agent: str) -> Checkpoint:
+        await self._submit_all()
+        return await self._engine.merge(fork_id, agent=agent, origin=self._origin)
 
     async def ask(self, question: Question) -> JsonValue:
         return await answer_question(self._engine.history, question)
@@ -166,6 +169,15 @@ class LocalLink:
         except BoardError as error:
             assert self._session is not None
             self._session.fail(error)
+
+    async def _submit_all(self) -> None:
+        """Submit everything that is pending now."""
+        last = self.replica.last_number
+        self.hurry()
+        while self._sent < last:
+            await self._engine.wait_for_room()
+            self.hurry()
+            self._check()
 
     def _submit(self, group: list[PendingUpdate]) -> None:
         last = group[-1].number

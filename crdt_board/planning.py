@@ -69,6 +69,14 @@ class Submission:
             self.written(receipt)
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """All that a fork holds, and the pointer to its newest version."""
+
+    update: bytes
+    pointer: str
+
+
 @dataclass(slots=True, eq=False)
 class CommitItem:
     """A commit that waits for its answer. ``base_seq``: where in the journal its preconditions start to look."""
@@ -76,6 +84,8 @@ class CommitItem:
     request: CommitRequest
     answer: asyncio.Future[Checkpoint]
     base_seq: int = 0
+    merged: Merged | None = None
+    """What a fork has written, in place of a patch."""
 
     def finish(self, checkpoint: Checkpoint) -> None:
         if not self.answer.done():
@@ -184,9 +194,12 @@ def plan_commit(
     document, request = loaded.document, commit.request
     committer = Committer(request.agent, now_ms)
     update = EMPTY_UPDATE
-    if request.patch:
+    if request.patch or commit.merged is not None:
         try:
-            update = document.capture(lambda: apply_patch(document, request.patch, committer))
+            if commit.merged is not None:
+                update = document.news_in(commit.merged.update)
+            else:
+                update = document.capture(lambda: apply_patch(document, request.patch, committer))
         except BoardError as error:
             commit.refuse(error)
             return None
@@ -368,4 +381,5 @@ def _checkpoint(
         confidence=request.confidence,
         trace=request.trace,
         handoff=request.handoff,
+        merged_from=plan.commit.merged.pointer if plan.commit is not None and plan.commit.merged is not None else None,
     )

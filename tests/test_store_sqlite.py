@@ -452,8 +452,10 @@ async def test_an_entry_costs_less_than_a_hundred_bytes(path: Path) -> None:
     """Beyond its payload an entry takes at most a hundred bytes of the file."""
     store = await SqliteStore.open(path)
     writer = JournalWriter(await make_board(store), author="planner")
+    await store.close()
+    empty, store = path.stat().st_size, await SqliteStore.open(path)
     await store.append([writer.updates(*[b"x" * size for size in range(20, 420)] * 10)])
     entries = await store.entries("job", after=0, limit=5000)
     await store.close()
     carried = sum(len(entry.payload) + sum(map(len, entry.paths)) for entry in entries)
-    assert (path.stat().st_size - carried) / len(entries) <= 100
+    assert (path.stat().st_size - empty - carried) / len(entries) <= 100

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pycrdt
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.document import field_of
@@ -28,6 +28,7 @@ from crdt_board.store.contract import BoardHead, Store
 
 _PAGE_ENTRIES = 500
 _PAGE_CHECKPOINTS = 1_000
+_PAGE_FORKS = 1_000
 
 _NO_LAYOUT = Layout(title="", fields=())
 
@@ -47,6 +48,16 @@ class PastState:
     version: int
     checkpoint: Checkpoint | None
     state: dict[str, JsonValue]
+
+
+class Fork(BaseModel):
+    """A board that was forked from this one at the version that the pointer ``parent`` names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    board_id: str
+    parent: str
+    created_ms: int
 
 
 class BoardHistory:
@@ -79,10 +90,18 @@ class BoardHistory:
         Raises:
             NotFound: there is no such version.
         """
+        checkpoint, loaded = await self.load_version(version)
+        return checkpoint, loaded.document.wire_state()
+
+    async def load_version(self, version: int) -> tuple[Checkpoint, LoadedBoard]:
+        """A checkpoint, and a copy of the board as it was then, verified against the checkpoint's checksum.
+
+        Raises:
+            NotFound: there is no such version.
+        """
         checkpoint = await self._checkpoint(version)
         async with self._looking:
-            loaded = await self._load_version(checkpoint)
-        return checkpoint, loaded.document.wire_state()
+            return checkpoint, await self._load_version(checkpoint)
 
     async def state(self, version: int | None) -> PastState:
         """The same, also of version 0, which is the empty board, and with None of what is durable now.
@@ -94,7 +113,7 @@ class BoardHistory:
             checkpoint, state = await self.state_at(version)
             return PastState(checkpoint.seq, version, checkpoint, state)
         async with self._looking:
-            loaded = await self._load(version)
+            loaded = await self.load(version)
         return PastState(loaded.fold.seq, loaded.fold.version, None, loaded.document.wire_state())
 
     async def diff(self, before: int, after: int | None) -> StateDiff:
@@ -106,7 +125,7 @@ class BoardHistory:
         async with self._looking:
             sides: list[tuple[dict[str, JsonValue], Layout]] = []
             for version in (before, after):
-                loaded = await self._load(version)
+                loaded = await self.load(version)
                 sides.append((loaded.document.wire_state(), loaded.document.layout))
         (old, old_layout), (new, new_layout) = sides
         differences = state_differences(old, new, (old_layout, new_layout))
@@ -144,7 +163,7 @@ class BoardHistory:
             BadRequest: the path names no text.
         """
         async with self._looking:
-            loaded = await self._load(version)
+            loaded = await self.load(version)
             text = _text_of(loaded, path)
             origins = Origins()
             async for page in entry_pages(self._store, self._board_id, after=0, until=loaded.fold.seq):
@@ -166,6 +185,15 @@ class BoardHistory:
             )
             start = stop
         return await self._with_versions(found)
+
+    async def forks(self) -> list[Fork]:
+        """The boards that were forked from this one, in the order of their ids."""
+        heads: list[BoardHead] = []
+        while page := await self._store.forks(
+            self._board_id, after=heads[-1].board_id if heads else "", limit=_PAGE_FORKS
+        ):
+            heads += page
+        return [Fork(board_id=head.board_id, parent=head.parent, created_ms=head.created_ms) for head in heads]
 
     async def verify(self, on_progress: Callable[[int, int], None] = _no_progress) -> Verification:
         """Read everything that is stored of the board and compare it: hashes, chains, states, snapshots, head.
@@ -237,8 +265,8 @@ class BoardHistory:
             )
         return dated
 
-    async def _load(self, version: int | None) -> LoadedBoard:
-        """The board at a version; version 0 is the empty board, None what is durable now."""
+    async def load(self, version: int | None) -> LoadedBoard:
+        """A copy of the board at a version; version 0 is the empty board, None what is durable now."""
         if version is None:
             return await load_board(self._store, await self._head(), await self._layout(None))
         if version == 0:

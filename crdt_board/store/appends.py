@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crdt_board.store.contract import Append
+from crdt_board.errors import BoardDeleted
+from crdt_board.store.contract import Append, Tombstone
 
 
 def assert_sound(requests: Sequence[Append]) -> None:
@@ -18,6 +19,16 @@ def assert_sound(requests: Sequence[Append]) -> None:
     for request in requests:
         _assert_entries(request)
         _assert_checkpoints(request)
+
+
+def deleted(tombstone: Tombstone) -> BoardDeleted:
+    """The error for whoever asks for a board of which this is left."""
+    return BoardDeleted(
+        f"board {tombstone.board_id} was deleted by {tombstone.agent}; create it anew, or use another name",
+        board_id=tombstone.board_id,
+        deleted_ms=tombstone.deleted_ms,
+        agent=tombstone.agent,
+    )
 
 
 def _assert_entries(request: Append) -> None:

@@ -17,7 +17,10 @@ from crdt_board.journal import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardHead:
-    """The head row of a board: where its journal ends. ``seq`` 0 and version 0 mean that nothing was written yet."""
+    """The head row of a board: where its journal ends. ``seq`` 0 and version 0 mean that nothing was written yet.
+
+    ``parent`` is a pointer to the checkpoint that the board was forked from, empty for all others.
+    """
 
     board_id: str
     epoch: str
@@ -26,6 +29,21 @@ class BoardHead:
     version: int
     checkpoint_hash: str
     created_ms: int
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """What is left of a board that was deleted, at ``deleted_ms`` by ``agent``.
+
+    ``clients`` is the state vector that it had: by it a replica of the old board is known that says nothing of itself.
+    """
+
+    board_id: str
+    epoch: str
+    deleted_ms: int
+    agent: str
+    clients: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +99,19 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewBoard:
+    """A board that begins with something: a fork, or one that was exported from another store.
+
+    ``beginning`` is its whole journal, from seq 1 on. ``parent`` as in `BoardHead`.
+    """
+
+    beginning: Append
+    created_ms: int
+    parent: str = ""
+    schemas: Sequence[SchemaRecord] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
     """The entries are durable."""
 
@@ -122,8 +153,36 @@ class Store(Protocol):
         """The head row, or None when there is no such board. Never creates anything."""
         ...
 
-    async def create(self, board_id: str, *, epoch: str, created_ms: int) -> BoardHead:
-        """Make an empty board and return its head; when it exists already, return the existing head unchanged."""
+    async def create(self, board_id: str, *, epoch: str, created_ms: int, anew: bool = False) -> BoardHead:
+        """Make an empty board and return its head; when it exists already, return the existing head unchanged.
+
+        Raises:
+            BoardDeleted: there was a board of this name, which was deleted, and ``anew`` is not set.
+        """
+        ...
+
+    async def create_with(self, board: NewBoard) -> bool:
+        """Make a board with all that it begins with, in one transaction synced to disk.
+
+        False when there is a board of this name: then nothing was written. One that was deleted is no hindrance.
+        """
+        ...
+
+    async def forks(self, board_id: str, *, after: str = "", limit: int = 100) -> list[BoardHead]:
+        """Up to ``limit`` boards that were forked from this one, in the order of their ids, from ``after`` on."""
+        ...
+
+    async def delete(self, tombstone: Tombstone) -> bool:
+        """Remove a board and all that is stored of it, and leave the tombstone; False when it is not there.
+
+        ``epoch`` must be that of the board, or it is not. The board is gone when a first transaction is on disk; what
+        was stored of it goes in further ones, so that writers of other boards do not wait. What they leave behind when
+        the process ends in between is removed by the next deletion.
+        """
+        ...
+
+    async def tombstones(self, board_id: str) -> list[Tombstone]:
+        """What was left of boards of this name, the last one deleted first."""
         ...
 
     async def boards(self, *, after: str = "", limit: int = 100) -> list[BoardHead]:
@@ -153,6 +212,10 @@ class Store(Protocol):
 
     async def keys(self, board_id: str, keys: Sequence[str]) -> dict[str, KeyRecord]:
         """Those of ``keys`` that were used on this board."""
+        ...
+
+    async def used_keys(self, board_id: str, *, after: str = "", limit: int = 1000) -> list[KeyRecord]:
+        """Up to ``limit`` used keys that sort after ``after`` (by code point), in that order."""
         ...
 
     async def schemas(self, board_id: str) -> list[SchemaRecord]:

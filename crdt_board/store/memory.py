@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
-from crdt_board.checkpoints import Checkpoint
+from crdt_board.checkpoints import Checkpoint, parse_pointer
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.errors import NotFound, StoreUnavailable
 from crdt_board.journal import GENESIS_HASH as NO_ENTRY
 from crdt_board.journal import Entry
-from crdt_board.store.appends import assert_sound
+from crdt_board.store.appends import assert_sound, deleted
 from crdt_board.store.contract import (
     Append,
     Appended,
@@ -25,8 +25,10 @@ from crdt_board.store.contract import (
     BoardHead,
     HeadMoved,
     KeyRecord,
+    NewBoard,
     SchemaRecord,
     SnapshotRecord,
+    Tombstone,
 )
 
 
@@ -44,6 +46,7 @@ class _Board:
 class _Database:
     clock: Clock
     boards: dict[str, _Board] = field(default_factory=dict)
+    tombstones: dict[str, list[Tombstone]] = field(default_factory=dict)
     stores: WeakSet[MemoryStore] = field(default_factory=WeakSet)
 
 
@@ -77,9 +80,45 @@ class MemoryStore:
         board = self._find(board_id)
         return board.head if board else None
 
-    async def create(self, board_id: str, *, epoch: str, created_ms: int) -> BoardHead:
+    async def create(self, board_id: str, *, epoch: str, created_ms: int, anew: bool = False) -> BoardHead:
         if board := self._find(board_id):
             return board.head
+        left = self._database.tombstones.get(board_id)
+        if left and not anew:
+            raise deleted(left[-1])
+        return self._make(board_id, epoch=epoch, created_ms=created_ms).head
+
+    async def create_with(self, board: NewBoard) -> bool:
+        beginning = board.beginning
+        if self._find(beginning.board_id):
+            return False
+        made = self._make(beginning.board_id, epoch=beginning.epoch, created_ms=board.created_ms, parent=board.parent)
+        made.schemas.extend(board.schemas)
+        if beginning.entries:
+            assert_sound([beginning])
+            self._append(beginning)
+        return True
+
+    async def forks(self, board_id: str, *, after: str = "", limit: int = 100) -> list[BoardHead]:
+        self._check_open()
+        boards = self._database.boards
+        found = [boards[name].head for name in sorted(boards) if name > after and _is_fork(boards[name].head, board_id)]
+        return found[: max(limit, 0)]
+
+    async def delete(self, tombstone: Tombstone) -> bool:
+        board = self._find(tombstone.board_id)
+        if board is None or board.head.epoch != tombstone.epoch:
+            return False
+        del self._database.boards[tombstone.board_id]
+        self._database.tombstones.setdefault(tombstone.board_id, []).append(tombstone)
+        self._disturb_others()
+        return True
+
+    async def tombstones(self, board_id: str) -> list[Tombstone]:
+        self._check_open()
+        return self._database.tombstones.get(board_id, [])[::-1]
+
+    def _make(self, board_id: str, *, epoch: str, created_ms: int, parent: str = "") -> _Board:
         head = BoardHead(
             board_id=board_id,
             epoch=epoch,
@@ -88,10 +127,11 @@ class MemoryStore:
             version=0,
             checkpoint_hash=NO_CHECKPOINT,
             created_ms=created_ms,
+            parent=parent,
         )
-        self._database.boards[board_id] = _Board(head)
+        made = self._database.boards[board_id] = _Board(head)
         self._disturb_others()
-        return head
+        return made
 
     async def boards(self, *, after: str = "", limit: int = 100) -> list[BoardHead]:
         self._check_open()
@@ -140,6 +180,11 @@ class MemoryStore:
     async def keys(self, board_id: str, keys: Sequence[str]) -> dict[str, KeyRecord]:
         board = self._find(board_id)
         return {key: board.keys[key] for key in keys if key in board.keys} if board else {}
+
+    async def used_keys(self, board_id: str, *, after: str = "", limit: int = 1000) -> list[KeyRecord]:
+        board = self._find(board_id)
+        names = sorted(name for name in board.keys if name > after) if board else []
+        return [board.keys[name] for name in names[: max(limit, 0)]] if board else []
 
     async def schemas(self, board_id: str) -> list[SchemaRecord]:
         board = self._find(board_id)
@@ -190,3 +235,7 @@ class MemoryStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the store was closed")
+
+
+def _is_fork(head: BoardHead, parent_id: str) -> bool:
+    return bool(head.parent) and parse_pointer(head.parent).board_id == parent_id

@@ -11,13 +11,13 @@ from functools import partial
 from typing import TypeVar
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
-from crdt_board.checkpoints import Checkpoint
+from crdt_board.checkpoints import Checkpoint, parse_pointer
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.errors import BoardCorrupt, NotFound, StoreUnavailable
 from crdt_board.journal import GENESIS_HASH as NO_ENTRY
 from crdt_board.journal import Entry
 from crdt_board.store import sqlite_rows as rows
-from crdt_board.store.appends import assert_sound
+from crdt_board.store.appends import assert_sound, deleted
 from crdt_board.store.contract import (
     Append,
     Appended,
@@ -25,8 +25,10 @@ from crdt_board.store.contract import (
     BoardHead,
     HeadMoved,
     KeyRecord,
+    NewBoard,
     SchemaRecord,
     SnapshotRecord,
+    Tombstone,
 )
 from crdt_board.store.sql_files import load_statements
 from crdt_board.store.sqlite_file import SqliteFile, Synchronous, is_damage
@@ -34,6 +36,9 @@ from crdt_board.store.sqlite_file import SqliteFile, Synchronous, is_damage
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.05
+_PURGE_ROWS = 1_000
+"""Entries that one transaction of a deletion removes: some 10 ms."""
+
 _INTEGER_MAX = 2**63 - 1
 
 _SQL = load_statements("sqlite")
@@ -78,18 +83,30 @@ class SqliteStore:
         found = await self._read(rows.read_head, "head", board_id)
         return found[0] if found else None
 
-    async def create(self, board_id: str, *, epoch: str, created_ms: int) -> BoardHead:
-        row = {
-            "board_id": board_id,
-            "epoch": epoch,
-            "hash": bytes.fromhex(NO_ENTRY),
-            "checkpoint_hash": bytes.fromhex(NO_CHECKPOINT),
-            "created_ms": created_ms,
-        }
+    async def create(self, board_id: str, *, epoch: str, created_ms: int, anew: bool = False) -> BoardHead:
+        row = {**_new_row(board_id, epoch, created_ms), "anew": anew}
         await self._file.write(lambda connection: connection.execute(_SQL["create_board"], row).rowcount)
         head = await self.head(board_id)
-        assert head is not None, board_id
+        if head is None:
+            raise deleted((await self.tombstones(board_id))[0])
         return head
+
+    async def create_with(self, board: NewBoard) -> bool:
+        if board.beginning.entries:
+            assert_sound([board.beginning])
+        return await self._file.write(partial(_create_with, board))
+
+    async def forks(self, board_id: str, *, after: str = "", limit: int = 100) -> list[BoardHead]:
+        return await self._read(rows.read_head, "forks", board_id, after=after, limit=_clamp(limit))
+
+    async def delete(self, tombstone: Tombstone) -> bool:
+        found = await self._file.write(partial(_hide, tombstone))
+        while await self._file.write(_purge):
+            pass
+        return found
+
+    async def tombstones(self, board_id: str) -> list[Tombstone]:
+        return await self._read(rows.read_tombstone, "tombstones", board_id)
 
     async def boards(self, *, after: str = "", limit: int = 100) -> list[BoardHead]:
         found = await self._file.read(_SQL["boards"], {"after": after, "limit": _clamp(limit)})
@@ -114,6 +131,9 @@ class SqliteStore:
     async def keys(self, board_id: str, keys: Sequence[str]) -> dict[str, KeyRecord]:
         found = await self._read(rows.read_key, "keys", board_id, keys=json.dumps(list(keys)))
         return {record.key: record for record in found}
+
+    async def used_keys(self, board_id: str, *, after: str = "", limit: int = 1000) -> list[KeyRecord]:
+        return await self._read(rows.read_key, "used_keys", board_id, after=after, limit=_clamp(limit))
 
     async def schemas(self, board_id: str) -> list[SchemaRecord]:
         return await self._read(rows.read_schema, "schemas", board_id)
@@ -165,6 +185,59 @@ class SqliteStore:
                 raise
             raise BoardCorrupt(f"board {board_id}: {error.message}", board_id=board_id, seq=None) from error
         return rows.read_rows(found, read, board_id, seq_column=seq_column)
+
+
+def _new_row(board_id: str, epoch: str, created_ms: int) -> dict[str, object]:
+    return {
+        "board_id": board_id,
+        "epoch": epoch,
+        "hash": bytes.fromhex(NO_ENTRY),
+        "checkpoint_hash": bytes.fromhex(NO_CHECKPOINT),
+        "created_ms": created_ms,
+    }
+
+
+def _create_with(board: NewBoard, connection: sqlite3.Connection) -> bool:
+    beginning = board.beginning
+    row = {
+        **_new_row(beginning.board_id, beginning.epoch, board.created_ms),
+        "parent": board.parent,
+        "parent_id": parse_pointer(board.parent).board_id if board.parent else "",
+    }
+    if connection.execute(_SQL["create_fork"], row).rowcount == 0:
+        return False
+    if beginning.entries:
+        _append(connection, beginning)
+    key = _board_key(connection, beginning.board_id)
+    for schema in board.schemas:
+        row = {"number": schema.number, "fingerprint": schema.fingerprint, "document": schema.document}
+        connection.execute(_SQL["insert_schema"], {"board": key, **row})
+    return True
+
+
+def _hide(tombstone: Tombstone, connection: sqlite3.Connection) -> bool:
+    row = {
+        "board_id": tombstone.board_id,
+        "epoch": tombstone.epoch,
+        "deleted_ms": tombstone.deleted_ms,
+        "agent": tombstone.agent,
+        "clients": tombstone.clients,
+    }
+    connection.execute(_SQL["insert_tombstone"], row)
+    named = {name: row[name] for name in ("board_id", "epoch")}
+    return bool(connection.execute(_SQL["hide_board"], named).fetchall())
+
+
+def _purge(connection: sqlite3.Connection) -> bool:
+    """Remove a part of what is left of a deleted board; False when there is nothing left of any."""
+    hidden = connection.execute(_SQL["hidden_board"]).fetchone()
+    if hidden is None:
+        return False
+    board = {"board": hidden[0]}
+    if connection.execute(_SQL["purge_entries"], {**board, "limit": _PURGE_ROWS}).rowcount == 0:
+        for statement in ("purge_snapshots", "purge_checkpoints", "purge_keys", "purge_schemas", "purge_board"):
+            connection.execute(_SQL[statement], board)
+    return True
 
 
 def _append_all(requests: Sequence[Append], connection: sqlite3.Connection) -> list[AppendResult]:

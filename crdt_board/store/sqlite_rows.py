@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint
 from crdt_board.errors import BoardCorrupt
 from crdt_board.journal import Entry, EntryKind
-from crdt_board.store.contract import BoardHead, KeyRecord, SchemaRecord, SnapshotRecord
+from crdt_board.store.contract import BoardHead, KeyRecord, SchemaRecord, SnapshotRecord, Tombstone
 
 Row = Sequence[Any]
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def read_rows(rows: Iterable[Row], read: Callable[[str, Row], T], board_id: str,
 
 
 def read_head(_board_id: str, row: Row) -> BoardHead:
-    board_id, epoch, seq, entry_hash, version, checkpoint_hash, created_ms = row
+    board_id, epoch, seq, entry_hash, version, checkpoint_hash, created_ms, parent = row
     return BoardHead(
         board_id=_text(board_id),
         epoch=_text(epoch),
@@ -61,6 +61,18 @@ def read_head(_board_id: str, row: Row) -> BoardHead:
         version=_count(version),
         checkpoint_hash=_hex(checkpoint_hash),
         created_ms=_integer(created_ms),
+        parent=_text(parent),
+    )
+
+
+def read_tombstone(board_id: str, row: Row) -> Tombstone:
+    epoch, deleted_ms, agent, clients = row
+    return Tombstone(
+        board_id=board_id,
+        epoch=_text(epoch),
+        deleted_ms=_integer(deleted_ms),
+        agent=_text(agent),
+        clients=_blob(clients),
     )
 
 

@@ -16,9 +16,11 @@ from crdt_board.store.contract import (
     AppendResult,
     BoardHead,
     KeyRecord,
+    NewBoard,
     SchemaRecord,
     SnapshotRecord,
     Store,
+    Tombstone,
 )
 
 T = TypeVar("T")
@@ -105,8 +107,22 @@ class FaultyStore:
     async def head(self, board_id: str) -> BoardHead | None:
         return await self._through("head", lambda: self.inner.head(board_id))
 
-    async def create(self, board_id: str, *, epoch: str, created_ms: int) -> BoardHead:
-        return await self._through("create", lambda: self.inner.create(board_id, epoch=epoch, created_ms=created_ms))
+    async def create(self, board_id: str, *, epoch: str, created_ms: int, anew: bool = False) -> BoardHead:
+        return await self._through(
+            "create", lambda: self.inner.create(board_id, epoch=epoch, created_ms=created_ms, anew=anew)
+        )
+
+    async def create_with(self, board: NewBoard) -> bool:
+        return await self._through("create_with", lambda: self.inner.create_with(board))
+
+    async def forks(self, board_id: str, *, after: str = "", limit: int = 100) -> list[BoardHead]:
+        return await self._through("forks", lambda: self.inner.forks(board_id, after=after, limit=limit))
+
+    async def delete(self, tombstone: Tombstone) -> bool:
+        return await self._through("delete", lambda: self.inner.delete(tombstone))
+
+    async def tombstones(self, board_id: str) -> list[Tombstone]:
+        return await self._through("tombstones", lambda: self.inner.tombstones(board_id))
 
     async def boards(self, *, after: str = "", limit: int = 100) -> list[BoardHead]:
         return await self._through("boards", lambda: self.inner.boards(after=after, limit=limit))
@@ -125,6 +141,9 @@ class FaultyStore:
 
     async def keys(self, board_id: str, keys: Sequence[str]) -> dict[str, KeyRecord]:
         return await self._through("keys", lambda: self.inner.keys(board_id, keys))
+
+    async def used_keys(self, board_id: str, *, after: str = "", limit: int = 1000) -> list[KeyRecord]:
+        return await self._through("used_keys", lambda: self.inner.used_keys(board_id, after=after, limit=limit))
 
     async def schemas(self, board_id: str) -> list[SchemaRecord]:
         return await self._through("schemas", lambda: self.inner.schemas(board_id))

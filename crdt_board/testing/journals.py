@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from crdt_board.checkpoints import GENESIS_HASH, Checkpoint, encode_checkpoint, make_checkpoint
 from crdt_board.clock import Clock, ManualClock
+from crdt_board.journal import GENESIS_HASH as NO_ENTRY
 from crdt_board.journal import Entry, make_entry, pack_updates, unpack_updates
 from crdt_board.store.contract import (
     Append,
@@ -14,9 +16,11 @@ from crdt_board.store.contract import (
     BoardHead,
     HeadMoved,
     KeyRecord,
+    NewBoard,
     SchemaRecord,
     SnapshotRecord,
     Store,
+    Tombstone,
 )
 
 EPOCH = "epoch-1"
@@ -132,6 +136,28 @@ def key(name: str, *, version: int = 1) -> KeyRecord:
 def schema(number: int, title: str = "Job") -> SchemaRecord:
     """A schema; another title makes it another one."""
     return SchemaRecord(number=number, fingerprint=f"fingerprint of {title}", document=f'{{"title":"{title}"}}')
+
+
+def beginning(board_id: str, *, parent: str) -> NewBoard:
+    """A board with an update, a commit with a key, and a schema."""
+    head = BoardHead(
+        board_id=board_id,
+        epoch=EPOCH,
+        seq=0,
+        hash=NO_ENTRY,
+        version=0,
+        checkpoint_hash=GENESIS_HASH,
+        created_ms=1,
+    )
+    writer = JournalWriter(head)
+    first, second = writer.updates(b"state"), writer.commit("begin", key=key("k"))
+    whole = replace(second, expected_seq=0, entries=[*first.entries, *second.entries])
+    return NewBoard(beginning=whole, created_ms=1, parent=parent, schemas=[schema(1)])
+
+
+def tombstone(board_id: str) -> Tombstone:
+    """What is left of a board that `make_board` made."""
+    return Tombstone(board_id=board_id, epoch=EPOCH, deleted_ms=5, agent="tester", clients=bytes([0]))
 
 
 def snapshot(board_id: str, seq: int, data: bytes = b"document") -> SnapshotRecord:

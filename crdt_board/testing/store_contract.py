@@ -21,7 +21,7 @@ import pytest
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint, is_intact
 from crdt_board.clock import ManualClock
-from crdt_board.errors import NotFound, StoreUnavailable
+from crdt_board.errors import BoardDeleted, NotFound, StoreUnavailable
 from crdt_board.journal import GENESIS_HASH as NO_ENTRY
 from crdt_board.journal import verify_chain
 from crdt_board.store.contract import Appended, BoardHead, HeadMoved, Store
@@ -29,12 +29,14 @@ from crdt_board.testing.journals import (
     EPOCH,
     JournalWriter,
     append_patiently,
+    beginning,
     key,
     make_board,
     payloads,
     read_all,
     schema,
     snapshot,
+    tombstone,
 )
 
 DEADLINE_SECONDS = 30.0
@@ -367,6 +369,91 @@ class StoreContract:
                     assert head is not None
                     assert head.seq == number
                     assert len(await store.entries("job", after=0, limit=100)) == number
+
+    # Forks and deletion
+
+    async def test_a_board_can_begin_with_a_history(self) -> None:
+        """Entries, checkpoints, keys, schemas and parent are there at once; a name that is taken is refused whole."""
+        async with self.opened_twice() as (store, second):
+            parent = await make_board(store)
+            await store.append([JournalWriter(parent).commit("one")])
+            (made,) = await store.checkpoints("job")
+            board = beginning("fork", parent=made.pointer)
+            assert await store.create_with(board)
+            head = await second.head("fork")
+            assert head is not None
+            assert (head.seq, head.version, head.parent) == (2, 1, made.pointer)
+            assert await second.entries("fork", after=0, limit=10) == list(board.beginning.entries)
+            assert await second.checkpoints("fork") == list(board.beginning.checkpoints)
+            assert await second.keys("fork", ["k"]) == {"k": key("k")}
+            assert await second.used_keys("fork") == [key("k")]
+            assert await second.used_keys("fork", after="k") == []
+            assert await second.schemas("fork") == [schema(1)]
+            assert not await store.create_with(beginning("job", parent=""))
+            assert await second.schemas("job") == []
+            assert [each.board_id for each in await second.forks("job")] == ["fork"]
+            assert await second.forks("fork") == []
+
+    async def test_forks_are_listed_in_pages(self) -> None:
+        """Forks come in the order of their ids; boards with look-alike names have their own."""
+        async with self.opened() as store:
+            await store.append([JournalWriter(await make_board(store)).commit("one")])
+            await store.append([JournalWriter(await make_board(store, "job1")).commit("one")])
+            (made,), (other,) = await store.checkpoints("job"), await store.checkpoints("job1")
+            for name in ("c", "a", "b"):
+                assert await store.create_with(beginning(name, parent=made.pointer))
+            assert await store.create_with(beginning("x", parent=other.pointer))
+            assert [each.board_id for each in await store.forks("job", limit=2)] == ["a", "b"]
+            assert [each.board_id for each in await store.forks("job", after="b")] == ["c"]
+            assert [each.board_id for each in await store.forks("job1")] == ["x"]
+
+    async def test_an_empty_board_can_be_made_with_a_schema(self) -> None:
+        """A beginning may have no entries."""
+        async with self.opened() as store:
+            begin = beginning("job", parent="")
+            empty = replace(begin.beginning, entries=[], checkpoints=[], keys=[])
+            assert await store.create_with(replace(begin, beginning=empty))
+            head = await store.head("job")
+            assert head is not None
+            assert (head.seq, await store.schemas("job")) == (0, [schema(1)])
+
+    async def test_a_deleted_board_is_gone_and_stays_so(self) -> None:
+        """Nothing of it is read any more, nothing can be appended, and its name is free on request only."""
+        async with self.opened_twice() as (store, second):
+            head = await make_board(store)
+            writer = JournalWriter(head)
+            await store.append([writer.updates(*[b"x"] * 2_500)])
+            await store.append([writer.commit("one", key=key("k"))])
+            await store.add_schema("job", schema(1))
+            await store.save_snapshot(snapshot("job", 1), keep=2)
+            neighbour = await make_board(store, "job1")
+            await store.append([JournalWriter(neighbour).updates(b"mine")])
+            left = tombstone("job")
+            assert not await store.delete(replace(left, epoch="another"))
+            assert await store.delete(left)
+            assert not await store.delete(left)
+            assert await second.head("job") is None
+            assert await read_all(second) == [await second.boards(), [], [], {}, [], []]
+            assert [each.board_id for each in await second.boards()] == ["job1"]
+            assert await second.append([writer.updates(b"late")]) == [HeadMoved(head=None)]
+            assert await second.tombstones("job") == [left]
+            with pytest.raises(BoardDeleted) as refused:
+                await second.create("job", epoch="late", created_ms=3)
+            assert (refused.value.agent, refused.value.deleted_ms) == ("tester", 5)
+            assert payloads(await second.entries("job1", after=0, limit=10)) == [b"mine"]
+
+    async def test_a_name_can_be_used_anew(self) -> None:
+        """A board that is made anew has nothing of the old one, and the tombstone stays."""
+        async with self.opened() as store:
+            await store.append([JournalWriter(await make_board(store)).updates(b"old")])
+            await store.delete(tombstone("job"))
+            head = await store.create("job", epoch="epoch-2", created_ms=9, anew=True)
+            assert (head.epoch, head.seq) == ("epoch-2", 0)
+            assert await store.create("job", epoch="epoch-3", created_ms=9) == head
+            assert await store.entries("job", after=0, limit=10) == []
+            assert [each.epoch for each in await store.tombstones("job")] == [EPOCH]
+            await store.delete(replace(tombstone("job"), epoch="epoch-2", deleted_ms=10))
+            assert [each.epoch for each in await store.tombstones("job")] == ["epoch-2", EPOCH]
 
     # Schemas
 

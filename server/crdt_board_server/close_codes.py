@@ -40,6 +40,8 @@ CLOSINGS: dict[str, Closing] = {
     "idempotency_mismatch": Closing(4412, 409),
     "schema_mismatch": Closing(4413, 409),
     "board_replaced": Closing(4414, 409),
+    "board_deleted": Closing(4415, 410),
+    "board_exists": Closing(4416, 409),
     "board_corrupt": Closing(4420, 500),
     "unavailable": Closing(4510, 503),
     "store_unavailable": Closing(4511, 503),

@@ -180,6 +180,8 @@ class Peer:
                 await self._engine.wait_for_room()
                 self._submit(event)
             case events.SyncRequested(state_vector):
+                if self.kind == "stock":
+                    self._engine.check_replica(state_vector)
                 await self._engine.read(partial(self._synchronise, state_vector))
             case events.PresenceReceived(states):
                 self._take_presence(states)
@@ -297,6 +299,13 @@ class Peer:
                 return _checkpoints(self._engine, before, limit)
             case control.StateAt(version=version):
                 return _state_at(self._engine, version)
+            case control.Fork():
+                return _made(self._engine.fork(body.version, body.board, agent=body.agent, epoch=body.epoch))
+            case control.Merge():
+                merge = self._engine.merge(
+                    body.fork, agent=body.agent, origin=self._origin, idempotency_key=body.idempotency_key
+                )
+                return _made(merge)
             case _:
                 return answer_question(self._engine.history, body)
 
@@ -354,6 +363,10 @@ class Peer:
 
     def _send(self, frames: Frames) -> None:
         self.write(encode_frames(frames))
+
+
+async def _made(answer: Coroutine[Any, Any, Checkpoint]) -> JsonValue:
+    return _plain(await answer)
 
 
 async def _committed(answer: asyncio.Future[Checkpoint]) -> JsonValue:

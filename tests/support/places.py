@@ -27,6 +27,8 @@ class Place:
     def __init__(self, kind: PlaceKind, file: Path) -> None:
         self.kind = kind
         self.store: FaultyStore
+        self.host: BoardHost
+        self._port = 0
         self._file = file
         self._stack = contextlib.AsyncExitStack()
         self._address: BoardHost | str = ""
@@ -34,9 +36,16 @@ class Place:
     async def start(self) -> None:
         self.store = FaultyStore(await SqliteStore.open(self._file))
         if self.kind == "served":
-            self._address = (await self._stack.enter_async_context(serving(self.store))).url
+            served = await self._stack.enter_async_context(serving(self.store, port=self._port))
+            self._address, self.host, self._port = served.url, served.host, served.port
         else:
-            self._address = await self._stack.enter_async_context(BoardHost(self.store))
+            self._address = self.host = await self._stack.enter_async_context(BoardHost(self.store))
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        assert isinstance(self._address, str)
+        return self._address
 
     async def stop(self) -> None:
         await self._stack.aclose()

@@ -20,6 +20,7 @@ from crdt_board.board_link import AgentPresence, BoardSession, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import DocumentBroken
 from crdt_board.errors import BoardError, BoardReplaced, ConnectionFailed, ProtocolError
+from crdt_board.forks import new_epoch
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.replica import Replica
 from crdt_board.wire import SUBPROTOCOL
@@ -88,15 +89,8 @@ class RemoteLink:
 
     async def commit(self, request: CommitRequest) -> Checkpoint:
         if request.idempotency_key is None:
-            self._numbered += 1
-            request = request.model_copy(update={"idempotency_key": f"auto-{self._key_prefix}-{self._numbered}"})
-        result = await self._ask(control.Commit(request=request))
-        checkpoint = Checkpoint.model_validate(result)
-        if self._connection is not None:  # its own message of the checkpoint may be lost
-            self._connection.take_checkpoint(checkpoint.version, checkpoint.seq)
-        assert self._session is not None
-        await self._session.waiters.until(lambda: self.replica.version >= checkpoint.version, None)
-        return checkpoint
+            request = request.model_copy(update={"idempotency_key": self._new_key()})
+        return await self._made(control.Commit(request=request))
 
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
         result = await self._ask(control.ListCheckpoints(before=before, limit=limit))
@@ -109,6 +103,13 @@ class RemoteLink:
         state = result["state"]
         assert isinstance(state, dict)
         return Checkpoint.model_validate(result["checkpoint"]), state
+
+    async def fork(self, version: int, board_id: str, agent: str) -> Checkpoint:
+        made = await self._ask(control.Fork(version=version, board=board_id, epoch=new_epoch(), agent=agent))
+        return Checkpoint.model_validate(made)
+
+    async def merge(self, fork_id: str, agent: str) -> Checkpoint:
+        return await self._made(control.Merge(fork=fork_id, idempotency_key=self._new_key(), agent=agent))
 
     async def ask(self, question: control.Question) -> JsonValue:
         return await self._ask(question)
@@ -128,6 +129,20 @@ class RemoteLink:
                 await end_task(self._task)
         finally:
             self._requests.refuse_all(ConnectionFailed(f"the connection to board {self.board_id} was closed"))
+
+    async def _made(self, body: control.Commit | control.Merge) -> Checkpoint:
+        """The checkpoint that a request made, when the replica holds its entry."""
+        checkpoint = Checkpoint.model_validate(await self._ask(body))
+        if self._connection is not None:  # its own message of the checkpoint may be lost
+            self._connection.take_checkpoint(checkpoint.version, checkpoint.seq)
+        assert self._session is not None
+        await self._session.waiters.until(lambda: self.replica.version >= checkpoint.version, None)
+        return checkpoint
+
+    def _new_key(self) -> str:
+        """An idempotency key, since a request is sent again when its answer may have been lost."""
+        self._numbered += 1
+        return f"auto-{self._key_prefix}-{self._numbered}"
 
     async def _ask(self, body: control.RequestBody) -> JsonValue:
         if self._final is not None:

@@ -1,5 +1,5 @@
-SELECT id, epoch, seq, hash, version, checkpoint_hash, created_ms
+SELECT id, epoch, seq, hash, version, checkpoint_hash, created_ms, parent
 FROM boards
-WHERE id > :after
+WHERE id > :after AND id >= '0'
 ORDER BY id
 LIMIT :limit

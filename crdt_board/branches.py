@@ -1,0 +1,94 @@
+"""What a fork holds, on its way back into the board that it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crdt_board.checkpoints import Pointer, parse_pointer
+from crdt_board.document import Document
+from crdt_board.errors import BadRequest, NotFound, VersionConflict
+from crdt_board.forks import State, decided_on_both_sides, decision_conflict
+from crdt_board.history import BoardHistory
+from crdt_board.layout import Layout
+from crdt_board.planning import Merged
+from crdt_board.store.contract import BoardHead, Store
+
+_PAGE_CHECKPOINTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A fork as it is now. ``bases`` are states in which both boards were alike: the fork's first, those of merges."""
+
+    fork_id: str
+    layout: Layout | None
+    bases: tuple[State, ...]
+    state: State
+    merged: Merged
+    author: str
+
+    @property
+    def strict(self) -> tuple[str, ...]:
+        """The strict fields."""
+        return tuple(field.name for field in self.layout.fields if field.kind == "strict") if self.layout else ()
+
+    def conflict_with(self, document: Document, version: int, seq: int) -> VersionConflict | None:
+        """Why this cannot be merged into a document, or None."""
+        names = decided_on_both_sides(self.bases, document.wire_state(), self.state, self.strict)
+        return decision_conflict(names, self.fork_id, version=version, author=self.author, seq=seq) if names else None
+
+
+async def open_branch(store: Store, board_id: str, fork_id: str) -> Branch:
+    """Read a fork of a board, or the board that it was forked from.
+
+    Raises:
+        NotFound: there is no board ``fork_id``, or what both have in common is gone.
+        BadRequest: neither of the two was forked from the other.
+    """
+    fork, board = await _head(store, fork_id), await _head(store, board_id)
+    origin = _origin(fork, board) or _origin(board, fork)
+    if origin is None:
+        raise BadRequest(f"neither of {fork_id} and {board_id} was forked from the other")
+    loaded = await (await BoardHistory.open(store, fork_id)).load(None)
+    newest = await store.checkpoint(fork_id, loaded.fold.version)
+    document = loaded.document
+    return Branch(
+        fork_id=fork_id,
+        layout=document.layout if document.layout.fields else None,
+        bases=tuple([await _state_at(store, pointer) for pointer in await _meetings(store, origin, board_id, fork_id)]),
+        state=document.wire_state(),
+        merged=Merged(document.encode(), newest.pointer if newest else ""),
+        author=loaded.fold.version_author,
+    )
+
+
+def _origin(fork: BoardHead, parent: BoardHead) -> Pointer | None:
+    """Where ``fork`` was forked from ``parent``, None when it was not."""
+    pointer = parse_pointer(fork.parent) if fork.parent else None
+    return pointer if pointer is not None and pointer.board_id == parent.board_id else None
+
+
+async def _meetings(store: Store, origin: Pointer, board_id: str, fork_id: str) -> list[Pointer]:
+    """The versions at which both were alike: where the fork began, and the last merge in each direction."""
+    meetings = [origin]
+    for here, there in ((board_id, fork_id), (fork_id, board_id)):
+        before: int | None = None
+        merge: Pointer | None = None
+        while merge is None and (page := await store.checkpoints(here, before=before, limit=_PAGE_CHECKPOINTS)):
+            sources = [parse_pointer(made.merged_from) for made in page if made.merged_from]
+            merge = next((source for source in sources if source.board_id == there), None)
+            before = page[-1].version
+        if merge is not None:
+            meetings.append(merge)
+    return meetings
+
+
+async def _state_at(store: Store, pointer: Pointer) -> State:
+    return (await (await BoardHistory.open(store, pointer.board_id)).state_at(pointer.version))[1]
+
+
+async def _head(store: Store, board_id: str) -> BoardHead:
+    head = await store.head(board_id)
+    if head is None:
+        raise NotFound(f"there is no board {board_id}", board_id=board_id)
+    return head

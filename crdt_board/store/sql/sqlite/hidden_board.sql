@@ -1,0 +1,4 @@
+SELECT key
+FROM boards
+WHERE id < '0'
+LIMIT 1

@@ -1,0 +1,2 @@
+DELETE FROM boards
+WHERE key = :board AND id < '0'

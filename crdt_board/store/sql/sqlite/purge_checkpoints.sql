@@ -1,0 +1,2 @@
+DELETE FROM checkpoints
+WHERE board = :board

@@ -1,0 +1,2 @@
+DELETE FROM keys
+WHERE board = :board

@@ -1,0 +1,2 @@
+DELETE FROM schemas
+WHERE board = :board
