@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from crdt_board.checkpoints import Pointer, parse_pointer
 from crdt_board.document import Document
-from crdt_board.errors import BadRequest, NotFound, VersionConflict
+from crdt_board.errors import BadRequest, VersionConflict
 from crdt_board.forks import State, decided_on_both_sides, decision_conflict
 from crdt_board.history import BoardHistory
 from crdt_board.layout import Layout
 from crdt_board.planning import Merged
 from crdt_board.store.contract import BoardHead, Store
+from crdt_board.store.lookup import existing_head
 
 _PAGE_CHECKPOINTS = 1_000
 
@@ -42,10 +43,10 @@ async def open_branch(store: Store, board_id: str, fork_id: str) -> Branch:
     """Read a fork of a board, or the board that it was forked from.
 
     Raises:
-        NotFound: there is no board ``fork_id``, or what both have in common is gone.
+        NotFound, BoardDeleted: there is no board ``fork_id``, or what both have in common is gone.
         BadRequest: neither of the two was forked from the other.
     """
-    fork, board = await _head(store, fork_id), await _head(store, board_id)
+    fork, board = await existing_head(store, fork_id), await existing_head(store, board_id)
     origin = _origin(fork, board) or _origin(board, fork)
     if origin is None:
         raise BadRequest(f"neither of {fork_id} and {board_id} was forked from the other")
@@ -85,10 +86,3 @@ async def _meetings(store: Store, origin: Pointer, board_id: str, fork_id: str) 
 
 async def _state_at(store: Store, pointer: Pointer) -> State:
     return (await (await BoardHistory.open(store, pointer.board_id)).state_at(pointer.version))[1]
-
-
-async def _head(store: Store, board_id: str) -> BoardHead:
-    head = await store.head(board_id)
-    if head is None:
-        raise NotFound(f"there is no board {board_id}", board_id=board_id)
-    return head

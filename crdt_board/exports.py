@@ -17,16 +17,20 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, BinaryIO
 
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint
-from crdt_board.errors import BadRequest, BoardCorrupt, BoardExists, NotFound
+from crdt_board.errors import BadRequest, BoardCorrupt, BoardExists
 from crdt_board.history import BoardHistory
 from crdt_board.journal import GENESIS_HASH, Entry, verify_chain
 from crdt_board.limits import check_board_id
 from crdt_board.loading import entry_pages
 from crdt_board.store.contract import Append, BoardHead, KeyRecord, NewBoard, SchemaRecord, Store
+from crdt_board.store.lookup import existing_head
 from crdt_board.store.memory import MemoryStore
 
 FORMAT = "crdt-board-export"
 FORMAT_VERSION = 1
+
+EXPORT_SUFFIX = ".crdtboard"
+EXPORT_TYPE = "application/vnd.crdt-board.export"
 
 _PAGE_KEYS = 1_000
 
@@ -42,12 +46,10 @@ async def export_board(store: Store, board_id: str, file: BinaryIO, on_progress:
     """Write a board into ``file`` as it is now; return its head. Others may go on writing to it.
 
     Raises:
-        NotFound: there is no such board.
+        NotFound, BoardDeleted: there is no such board.
         BoardCorrupt: its journal does not verify; what was written so far is no whole file.
     """
-    head = await store.head(board_id)
-    if head is None:
-        raise NotFound(f"there is no board {board_id}", board_id=board_id)
+    head = await existing_head(store, board_id)
     digest = hashlib.sha256()
     with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
         async for line in _lines(store, head, on_progress):

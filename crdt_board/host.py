@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.engine import Engine
-from crdt_board.errors import BoardClosed, BoardError, BoardExists, NotFound, StoreUnavailable
+from crdt_board.errors import BoardClosed, BoardError, BoardExists, StoreUnavailable
 from crdt_board.forks import new_epoch
 from crdt_board.group_commit import GroupCommit
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
 from crdt_board.store.contract import BoardHead, Store
+from crdt_board.store.lookup import existing_head
 
 _WATCH_RETRY_SECONDS = 1.0
 
@@ -129,11 +130,10 @@ class BoardHost:
         """Delete a board with all that is stored of it; whoever has it open is told `BoardDeleted`.
 
         Raises:
-            NotFound: there is no such board.
+            NotFound, BoardDeleted: there is no such board.
             StoreUnavailable: the store did not answer; whether the board is gone is unknown.
         """
-        if await self.store.head(check_board_id(board_id, self.limits)) is None:
-            raise NotFound(f"there is no board {board_id}", board_id=board_id)
+        await existing_head(self.store, check_board_id(board_id, self.limits))
         async with self.board(board_id) as engine:
             await engine.delete(agent)
 

@@ -308,7 +308,7 @@ async def test_whoever_writes_to_a_deleted_board_is_told(place: Place, board: Bo
             bob.state.target = "late"
         with pytest.raises(BoardDeleted):
             await bob.commit("late")
-    with pytest.raises(NotFound):
+    with pytest.raises(BoardDeleted):
         await place.host.delete(BOARD, agent="cid")
     for _ in range(2):
         with pytest.raises(BoardDeleted):

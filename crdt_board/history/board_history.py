@@ -25,6 +25,7 @@ from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_boa
 from crdt_board.positions import blocks_in_order
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BoardHead, Store
+from crdt_board.store.lookup import existing_head
 
 _PAGE_ENTRIES = 500
 _PAGE_CHECKPOINTS = 1_000
@@ -78,10 +79,9 @@ class BoardHistory:
         """The history of a board that nobody needs to have open.
 
         Raises:
-            NotFound: there is no such board.
+            NotFound, BoardDeleted: there is no such board.
         """
-        if await store.head(board_id) is None:
-            raise NotFound(f"there is no board {board_id}", board_id=board_id)
+        await existing_head(store, board_id)
         return cls(store, board_id, BoardSchemas(store, board_id, await store.schemas(board_id)))
 
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
@@ -300,10 +300,7 @@ class BoardHistory:
         return await self._schemas.layout_of(number) or _NO_LAYOUT
 
     async def _head(self) -> BoardHead:
-        head = await self._store.head(self._board_id)
-        if head is None:
-            raise NotFound(f"there is no board {self._board_id}", board_id=self._board_id)
-        return head
+        return await existing_head(self._store, self._board_id)
 
 
 def _text_of(loaded: LoadedBoard, path: str) -> pycrdt.Text | None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint, is_intact
 from crdt_board.document import Document, DocumentBroken
-from crdt_board.errors import BoardCorrupt, MalformedUpdate, NotFound
+from crdt_board.errors import BoardCorrupt, MalformedUpdate
 from crdt_board.fold import Fold
 from crdt_board.history.verification import Problem, RecordKind, Verification
 from crdt_board.journal import Entry, verify_chain
@@ -18,6 +18,7 @@ from crdt_board.layout import Layout
 from crdt_board.loading import LoadedBoard, apply_entries, open_snapshot
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BoardHead, SnapshotRecord, Store
+from crdt_board.store.lookup import existing_head
 
 _PAGE_ENTRIES = 500
 _PAGE_CHECKPOINTS = 1_000
@@ -43,9 +44,7 @@ class Inspection:
         self._good_version = 0
 
     async def run(self) -> Verification:
-        head = await self._store.head(self._board_id)
-        if head is None:
-            raise NotFound(f"there is no board {self._board_id}", board_id=self._board_id)
+        head = await existing_head(self._store, self._board_id)
         snapshots = await self._read_snapshots(head)
         loaded = LoadedBoard(document=Document(), fold=Fold(epoch=head.epoch))
         if await self._read_schemas():

@@ -110,7 +110,9 @@ class MemoryStore:
         if board is None or board.head.epoch != tombstone.epoch:
             return False
         del self._database.boards[tombstone.board_id]
-        self._database.tombstones.setdefault(tombstone.board_id, []).append(tombstone)
+        left = self._database.tombstones.get(tombstone.board_id, [])
+        others = [each for each in left if each.epoch != tombstone.epoch]
+        self._database.tombstones[tombstone.board_id] = [*others, tombstone]
         self._disturb_others()
         return True
 

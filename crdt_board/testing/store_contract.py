@@ -455,6 +455,15 @@ class StoreContract:
             await store.delete(replace(tombstone("job"), epoch="epoch-2", deleted_ms=10))
             assert [each.epoch for each in await store.tombstones("job")] == ["epoch-2", EPOCH]
 
+    async def test_a_board_that_was_brought_back_can_be_deleted_again(self) -> None:
+        """An import has the epoch of the board that was deleted; the newer tombstone replaces the older one."""
+        async with self.opened() as store:
+            assert await store.create_with(beginning("job", parent=""))
+            assert await store.delete(tombstone("job"))
+            assert await store.create_with(beginning("job", parent=""))
+            assert await store.delete(replace(tombstone("job"), deleted_ms=9))
+            assert [each.deleted_ms for each in await store.tombstones("job")] == [9]
+
     # Schemas
 
     async def test_schemas_are_numbered_without_gaps(self) -> None:

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from crdt_board import __version__
-from crdt_board.errors import BoardError
+from crdt_board.errors import BoardDeleted, BoardError
 from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.store.contract import Store
@@ -134,7 +134,9 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
 
 async def _problems(host: BoardHost, peers: Peers) -> list[str]:
     problems = [
-        f"board {board_id}: {engine.failure}" for board_id, engine in host.open_boards().items() if engine.failure
+        f"board {board_id}: {engine.failure}"
+        for board_id, engine in host.open_boards().items()
+        if engine.failure is not None and not isinstance(engine.failure, BoardDeleted)
     ]
     if peers.stopping:
         problems.append("the server is stopping")

@@ -1,4 +1,4 @@
-"""The command line: ``crdt-board serve`` and ``demo``; the commands that look at boards are in `looking`."""
+"""The command line: ``crdt-board serve`` and ``demo``; those over boards are in `looking` and `changing`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from crdt_board.errors import BoardError
 from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
+from crdt_board_server import changing, looking
 from crdt_board_server.app import bind, serve
-from crdt_board_server.looking import add_commands, fail
+from crdt_board_server.terminal import fail
 
 app = typer.Typer(
     name="crdt-board",
@@ -34,7 +35,8 @@ app = typer.Typer(
 _EXIT_USAGE = 2
 
 
-add_commands(app)
+looking.add_commands(app)
+changing.add_commands(app)
 
 
 def main() -> None:

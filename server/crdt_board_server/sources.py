@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import httpx
 from pydantic import BaseModel
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.errors import BadRequest, ConnectionFailed, NotFound, from_details
-from crdt_board.history import BoardHistory, PathEdit, StateDiff, Stretch, Verification
+from crdt_board.errors import BadRequest, ConnectionFailed, from_details
+from crdt_board.exports import EXPORT_TYPE, export_board, import_board
+from crdt_board.forks import new_epoch
+from crdt_board.history import BoardHistory, Fork, PathEdit, StateDiff, Stretch, Verification
+from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
-from crdt_board.store.contract import Store
+from crdt_board.store.lookup import existing_head
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.api.answers import (
     BlamePage,
@@ -23,6 +26,7 @@ from crdt_board_server.api.answers import (
     BoardState,
     CheckpointPage,
     EditPage,
+    ForkPage,
 )
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -55,6 +59,22 @@ class Source(Protocol):
 
     async def verify(self, board_id: str, on_progress: Progress) -> Verification: ...
 
+    async def create(self, board_id: str) -> BoardInfo: ...
+
+    async def delete(self, board_id: str, agent: str) -> None: ...
+
+    async def forks(self, board_id: str) -> list[Fork]: ...
+
+    async def fork(self, board_id: str, version: int | None, name: str, agent: str) -> Checkpoint:
+        """At the newest version when ``version`` is None."""
+        ...
+
+    async def merge(self, board_id: str, fork: str, agent: str) -> Checkpoint: ...
+
+    async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None: ...
+
+    async def import_(self, file: BinaryIO, on_progress: Progress) -> BoardInfo: ...
+
 
 @contextlib.asynccontextmanager
 async def open_source(db: Path, url: str | None) -> AsyncIterator[Source]:
@@ -71,18 +91,16 @@ async def open_source(db: Path, url: str | None) -> AsyncIterator[Source]:
         async with httpx.AsyncClient(base_url=address, timeout=_SECONDS) as client:
             yield ServerSource(client, address)
         return
-    store = await SqliteStore.open(db)
-    try:
-        yield StoreSource(store)
-    finally:
-        await store.close()
+    async with BoardHost(await SqliteStore.open(db)) as host:
+        yield StoreSource(host)
 
 
 class StoreSource:
-    """The boards of a store."""
+    """The boards of a store in this process."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, host: BoardHost) -> None:
+        self._host = host
+        self._store = host.store
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []
@@ -91,10 +109,7 @@ class StoreSource:
         return found
 
     async def board(self, board_id: str) -> BoardInfo:
-        head = await self._store.head(check_board_id(board_id))
-        if head is None:
-            raise NotFound(f"there is no board {board_id}", board_id=board_id)
-        return BoardInfo.of(head)
+        return BoardInfo.of(await existing_head(self._store, check_board_id(board_id)))
 
     async def state(self, board_id: str, version: int | None) -> BoardState:
         found = await (await self._history(board_id)).state(version)
@@ -117,6 +132,31 @@ class StoreSource:
 
     async def verify(self, board_id: str, on_progress: Progress) -> Verification:
         return await (await self._history(board_id)).verify(on_progress)
+
+    async def create(self, board_id: str) -> BoardInfo:
+        return BoardInfo.of(await self._host.create(board_id))
+
+    async def delete(self, board_id: str, agent: str) -> None:
+        await self._host.delete(board_id, agent=agent)
+
+    async def forks(self, board_id: str) -> list[Fork]:
+        return await (await self._history(board_id)).forks()
+
+    async def fork(self, board_id: str, version: int | None, name: str, agent: str) -> Checkpoint:
+        newest = (await self.board(board_id)).version
+        async with self._host.board(board_id) as engine:
+            return await engine.fork(newest if version is None else version, name, agent=agent, epoch=new_epoch())
+
+    async def merge(self, board_id: str, fork: str, agent: str) -> Checkpoint:
+        await self.board(board_id)
+        async with self._host.board(board_id) as engine:
+            return await engine.merge(check_board_id(fork), agent=agent)
+
+    async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None:
+        await export_board(self._store, check_board_id(board_id), file, on_progress)
+
+    async def import_(self, file: BinaryIO, on_progress: Progress) -> BoardInfo:
+        return BoardInfo.of(await import_board(self._store, file, on_progress))
 
     async def _history(self, board_id: str) -> BoardHistory:
         return await BoardHistory.open(self._store, check_board_id(board_id))
@@ -161,16 +201,49 @@ class ServerSource:
     async def verify(self, board_id: str, on_progress: Progress) -> Verification:
         return await self._get(Verification, f"/api/boards/{check_board_id(board_id)}/verify")
 
+    async def create(self, board_id: str) -> BoardInfo:
+        answer = await self._ask("POST", "/api/boards", json={"board": board_id})
+        return BoardInfo.model_validate_json(answer.content)
+
+    async def delete(self, board_id: str, agent: str) -> None:
+        await self._ask("DELETE", f"/api/boards/{check_board_id(board_id)}", params={"agent": agent})
+
+    async def forks(self, board_id: str) -> list[Fork]:
+        return (await self._get(ForkPage, f"/api/boards/{check_board_id(board_id)}/forks")).forks
+
+    async def fork(self, board_id: str, version: int | None, name: str, agent: str) -> Checkpoint:
+        body = {"board": name, "version": version, "agent": agent}
+        answer = await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/forks", json=body)
+        return Checkpoint.model_validate_json(answer.content)
+
+    async def merge(self, board_id: str, fork: str, agent: str) -> Checkpoint:
+        body = {"board": fork, "agent": agent}
+        answer = await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/merges", json=body)
+        return Checkpoint.model_validate_json(answer.content)
+
+    async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None:
+        answer = await self._ask("GET", f"/api/boards/{check_board_id(board_id)}/export")
+        file.write(answer.content)
+        on_progress(1, 1)
+
+    async def import_(self, file: BinaryIO, on_progress: Progress) -> BoardInfo:
+        answer = await self._ask("POST", "/api/imports", content=file.read(), headers={"content-type": EXPORT_TYPE})
+        on_progress(1, 1)
+        return BoardInfo.model_validate_json(answer.content)
+
     async def _get(self, kind: type[_Answer], address: str, **parameters: Any) -> _Answer:
         given = {name: value for name, value in parameters.items() if value is not None}
+        return kind.model_validate_json((await self._ask("GET", address, params=given)).content)
+
+    async def _ask(self, method: str, address: str, **content: Any) -> httpx.Response:
         try:
-            answer = await self._client.get(address, params=given)
+            answer = await self._client.request(method, address, **content)
         except httpx.HTTPError as error:
             raise ConnectionFailed(
                 f"no CRDT Board server answers at {self._address} ({error}); start one with `crdt-board serve`"
             ) from error
         if answer.is_success:
-            return kind.model_validate_json(answer.content)
+            return answer
         if answer.headers.get("content-type", "").startswith("application/problem+json"):
             problem = answer.json()
             raise from_details({"code": problem["code"], "message": problem["detail"], "data": problem.get("data")})

@@ -8,11 +8,35 @@ from typing import Annotated
 from pydantic import BaseModel, Field, JsonValue
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.history import PathEdit, Stretch
+from crdt_board.history import Fork, PathEdit, Stretch
 from crdt_board.journal import Entry, EntryKind
+from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.contract import BoardHead
 
-Cursor = Annotated[int, Field(description="Give it as the parameter of the same name to go on; null at the end.")]
+AgentName = Annotated[
+    str, Field(min_length=1, max_length=DEFAULT_LIMITS.agent_chars_max, description="Under whose name it is recorded.")
+]
+
+
+class NewBoardRequest(BaseModel):
+    """A board to make."""
+
+    board: str = Field(description="Its id.", examples=["job-885"])
+
+
+class ForkRequest(BaseModel):
+    """A fork to make, at ``version`` or at the newest."""
+
+    board: str = Field(description="The id of the fork.", examples=["job-884-other"])
+    version: Annotated[int, Field(ge=1, le=2**53 - 1)] | None = None
+    agent: AgentName = "api"
+
+
+class MergeRequest(BaseModel):
+    """A fork of this board, or the board that it was forked from, whose news are to be committed here."""
+
+    board: str = Field(examples=["job-884-other"])
+    agent: AgentName = "api"
 
 
 class BoardInfo(BaseModel):
@@ -89,6 +113,12 @@ class EditPage(BaseModel):
 
     edits: list[PathEdit]
     before: int | None
+
+
+class ForkPage(BaseModel):
+    """The boards that were forked from one, in the order of their ids."""
+
+    forks: list[Fork]
 
 
 class BlamePage(BaseModel):

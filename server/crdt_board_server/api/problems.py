@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, JsonValue
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from crdt_board.control import refusal
 from crdt_board.errors import BoardError, Unavailable
@@ -36,7 +37,7 @@ class ProblemDocument(BaseModel):
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The part of a route's description that says with which statuses it answers problems."""
     content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-    return {status: {"model": ProblemDocument, "content": content} for status in (*statuses, 422, 503)}
+    return {status: {"model": ProblemDocument, "content": content} for status in (400, *statuses, 422, 503)}
 
 
 def install_problems(app: FastAPI) -> None:
@@ -69,12 +70,15 @@ def install_problems(app: FastAPI) -> None:
         )
 
     @app.exception_handler(HTTPException)
-    async def of_http(_request: Request, error: HTTPException) -> JSONResponse:
+    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(sorted(_allowed_methods(app, request)))
         code = "not_found" if error.status_code == 404 else "bad_request"
         detail = "there is nothing at this address; GET /docs shows what there is" if code == "not_found" else ""
         return _answer(
             ProblemDocument(title=error.detail, status=error.status_code, detail=detail or error.detail, code=code),
-            error.headers,
+            headers,
         )
 
     @app.exception_handler(Exception)
@@ -88,6 +92,15 @@ def install_problems(app: FastAPI) -> None:
                 code="unavailable",
             )
         )
+
+
+def _allowed_methods(app: FastAPI, request: Request) -> set[str]:
+    """The methods of all routes at the address; starlette names those of the first one only."""
+    found: set[str] = set()
+    for route in app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return found
 
 
 def _answer(problem: ProblemDocument, headers: Any = None) -> JSONResponse:

@@ -1,0 +1,77 @@
+"""The routes that change whole boards."""
+
+from __future__ import annotations
+
+import tempfile
+
+from fastapi import APIRouter, Request
+
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.exports import EXPORT_TYPE, import_board
+from crdt_board.forks import new_epoch
+from crdt_board.host import BoardHost
+from crdt_board.limits import check_board_id
+from crdt_board.store.lookup import existing_head
+from crdt_board_server.api.answers import (
+    BoardInfo,
+    ForkRequest,
+    MergeRequest,
+    NewBoardRequest,
+)
+from crdt_board_server.api.parameters import Agent, BoardId
+from crdt_board_server.api.problems import problem_responses
+
+
+def add_changing(routes: APIRouter, host: BoardHost) -> None:
+    """Add the routes to ``routes``, for the boards of ``host``."""
+
+    @routes.post("/boards", status_code=201, summary="Make an empty board", responses=problem_responses(404, 409, 410))
+    async def create(wanted: NewBoardRequest) -> BoardInfo:
+        return BoardInfo.of(await host.create(wanted.board))
+
+    @routes.delete(
+        "/boards/{board_id}",
+        status_code=204,
+        summary="Delete a board with all that is stored of it",
+        description="Whoever has it open is told; the name stays unusable until a board is made under it anew.",
+        responses=problem_responses(404, 410),
+    )
+    async def delete(board_id: BoardId, agent: Agent = "api") -> None:
+        await host.delete(board_id, agent=agent)
+
+    @routes.post(
+        "/boards/{board_id}/forks",
+        status_code=201,
+        summary="Make a board that begins at a version of this one",
+        responses=problem_responses(404, 409, 410),
+    )
+    async def fork(board_id: BoardId, wanted: ForkRequest) -> Checkpoint:
+        await existing_head(host.store, check_board_id(board_id, host.limits))
+        async with host.board(board_id) as engine:
+            version = engine.version if wanted.version is None else wanted.version
+            return await engine.fork(version, wanted.board, agent=wanted.agent, epoch=new_epoch())
+
+    @routes.post(
+        "/boards/{board_id}/merges",
+        status_code=201,
+        summary="Commit what a fork has and this board has not",
+        responses=problem_responses(404, 409, 410),
+    )
+    async def merge(board_id: BoardId, wanted: MergeRequest) -> Checkpoint:
+        await existing_head(host.store, check_board_id(board_id, host.limits))
+        async with host.board(board_id) as engine:
+            return await engine.merge(check_board_id(wanted.board, host.limits), agent=wanted.agent)
+
+    @routes.post(
+        "/imports",
+        status_code=201,
+        summary="Make the board that an export holds, under its own name",
+        responses=problem_responses(409, 413),
+        openapi_extra={"requestBody": {"required": True, "content": {EXPORT_TYPE: {"schema": {"type": "string"}}}}},
+    )
+    async def import_(request: Request) -> BoardInfo:
+        with tempfile.TemporaryFile() as file:
+            async for chunk in request.stream():
+                file.write(chunk)
+            file.seek(0)
+            return BoardInfo.of(await import_board(host.store, file))

@@ -1,0 +1,134 @@
+"""The routes that read boards. They need no open board: they go to the store, and what is not there stays so."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from fastapi import APIRouter, Response
+from fastapi.responses import FileResponse
+from starlette.background import BackgroundTask
+
+from crdt_board.exports import EXPORT_SUFFIX, EXPORT_TYPE, export_board
+from crdt_board.history import BoardHistory, StateDiff, Verification
+from crdt_board.host import BoardHost
+from crdt_board.limits import check_board_id
+from crdt_board.store.lookup import existing_head
+from crdt_board_server.api.answers import (
+    BlamePage,
+    BoardInfo,
+    BoardPage,
+    BoardState,
+    CheckpointPage,
+    EditPage,
+    ForkPage,
+    JournalEntry,
+    JournalPage,
+)
+from crdt_board_server.api.parameters import AfterBoard, BoardId, FieldPath, Limit, Version
+from crdt_board_server.api.problems import problem_responses
+
+
+def add_reading(routes: APIRouter, host: BoardHost) -> None:
+    """Add the routes to ``routes``, over the store of ``host``."""
+
+    async def history_of(board_id: str) -> BoardHistory:
+        return await BoardHistory.open(host.store, check_board_id(board_id, host.limits))
+
+    @routes.get("/boards", summary="All boards", responses=problem_responses())
+    async def boards(after: AfterBoard = "", limit: Limit = 100) -> BoardPage:
+        heads = await host.store.boards(after=after, limit=limit)
+        return BoardPage(
+            boards=[BoardInfo.of(head) for head in heads], after=heads[-1].board_id if len(heads) == limit else None
+        )
+
+    @routes.get("/boards/{board_id}", summary="Where a board's journal ends", responses=problem_responses(404, 410))
+    async def board(board_id: BoardId) -> BoardInfo:
+        return BoardInfo.of(await existing_head(host.store, check_board_id(board_id, host.limits)))
+
+    @routes.get(
+        "/boards/{board_id}/state",
+        summary="What a board holds, or held at a version",
+        responses=problem_responses(404, 410),
+    )
+    async def state(board_id: BoardId, response: Response, version: Version | None = None) -> BoardState:
+        found = await (await history_of(board_id)).state(version)
+        response.headers["ETag"] = f'"{found.version}"'
+        return BoardState(
+            board=board_id, seq=found.seq, version=found.version, checkpoint=found.checkpoint, state=found.state
+        )
+
+    @routes.get(
+        "/boards/{board_id}/checkpoints", summary="Checkpoints, newest first", responses=problem_responses(404, 410)
+    )
+    async def checkpoints(board_id: BoardId, before: Version | None = None, limit: Limit = 100) -> CheckpointPage:
+        await history_of(board_id)
+        found = await host.store.checkpoints(board_id, before=before, limit=limit)
+        return CheckpointPage(
+            checkpoints=found, before=found[-1].version if len(found) == limit and found[-1].version > 1 else None
+        )
+
+    @routes.get("/boards/{board_id}/journal", summary="Entries of the journal", responses=problem_responses(404, 410))
+    async def journal(board_id: BoardId, after: Version = 0, limit: Limit = 100, payload: bool = False) -> JournalPage:
+        await history_of(board_id)
+        found = await host.store.entries(board_id, after=after, limit=limit)
+        return JournalPage(
+            entries=[JournalEntry.of(entry, payload=payload) for entry in found],
+            after=found[-1].seq if len(found) == limit else None,
+        )
+
+    @routes.get(
+        "/boards/{board_id}/diff",
+        summary="What differs between two versions",
+        description="Without `after`: up to what the board holds now. Version 0 is the empty board.",
+        responses=problem_responses(404, 410),
+    )
+    async def diff(board_id: BoardId, before: Version, after: Version | None = None) -> StateDiff:
+        return await (await history_of(board_id)).diff(before, after)
+
+    @routes.get(
+        "/boards/{board_id}/history",
+        summary="Who changed a path, when, and in which step",
+        responses=problem_responses(404, 410),
+    )
+    async def edits(board_id: BoardId, path: FieldPath, before: Version | None = None, limit: Limit = 100) -> EditPage:
+        found = await (await history_of(board_id)).edits(path, before=before, limit=limit)
+        return EditPage(edits=found, before=found[-1].seq if len(found) == limit else None)
+
+    @routes.get(
+        "/boards/{board_id}/blame",
+        summary="Who wrote each stretch of a text",
+        responses=problem_responses(404, 410),
+    )
+    async def blame(board_id: BoardId, path: FieldPath, version: Version | None = None) -> BlamePage:
+        return BlamePage(stretches=await (await history_of(board_id)).blame(path, version))
+
+    @routes.get(
+        "/boards/{board_id}/verify",
+        summary="Compare everything that is stored of a board with what it should be",
+        responses=problem_responses(404, 410),
+    )
+    async def verify(board_id: BoardId) -> Verification:
+        return await (await history_of(board_id)).verify()
+
+    @routes.get("/boards/{board_id}/forks", summary="The forks of a board", responses=problem_responses(404, 410))
+    async def forks(board_id: BoardId) -> ForkPage:
+        return ForkPage(forks=await (await history_of(board_id)).forks())
+
+    @routes.get(
+        "/boards/{board_id}/export",
+        summary="The whole board as one file that checks itself",
+        response_class=FileResponse,
+        responses={200: {"content": {EXPORT_TYPE: {}}}, **problem_responses(404, 410)},
+    )
+    async def export(board_id: BoardId) -> FileResponse:
+        await history_of(board_id)
+        with tempfile.NamedTemporaryFile(prefix="crdt-board-", suffix=".export", delete=False) as file:
+            remove = BackgroundTask(Path(file.name).unlink)
+            try:
+                await export_board(host.store, board_id, cast(BinaryIO, file))
+            except BaseException:
+                await remove()
+                raise
+        return FileResponse(file.name, media_type=EXPORT_TYPE, filename=f"{board_id}{EXPORT_SUFFIX}", background=remove)

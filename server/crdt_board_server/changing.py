@@ -1,0 +1,180 @@
+"""The commands that change whole boards: ``create fork forks merge export import delete``."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+from pydantic import BaseModel
+
+from crdt_board.exports import EXPORT_SUFFIX
+from crdt_board_server.sources import Source
+from crdt_board_server.terminal import (
+    DATABASE,
+    AsJson,
+    Board,
+    Database,
+    Server,
+    fail,
+    plain,
+    print_json,
+    print_table,
+    progress_of,
+    run,
+    show_time,
+    version_of,
+)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a process whose user has no name
+        return "cli"
+
+
+Agent = Annotated[str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=False)]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    for command in (create, fork, forks, merge, export, delete):
+        app.command()(command)
+    app.command("import")(import_)
+
+
+def create(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
+    """Make an empty board, also under the name of one that was deleted."""
+    made = run(db, url, lambda source: source.create(board))
+    _print_made(made, as_json, f"made board {made.id}")
+
+
+def fork(
+    board: Board,
+    name: Annotated[str, typer.Argument(help="The name of the new board.", show_default=False)],
+    *,
+    at: Annotated[str | None, typer.Option(help="A version, or a pointer to one; the newest without.")] = None,
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new board that begins at a version of this one."""
+
+    async def make(source: Source) -> Any:
+        version = None if at is None else await version_of(source, board, at)
+        return await source.fork(board, version, name, agent)
+
+    made = run(db, url, make)
+    _print_made(made, as_json, f"{made.pointer} begins at {made.forked_from}")
+
+
+def forks(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
+    """List the forks of a board."""
+    found = run(db, url, lambda source: source.forks(board))
+    if as_json:
+        print_json([plain(each) for each in found])
+        return
+    rows = [(each.board_id, each.parent, show_time(each.created_ms)) for each in found]
+    print_table(("fork", "begins at", "made"), rows, "no forks yet")
+
+
+def merge(
+    board: Board,
+    source_board: Annotated[
+        str, typer.Argument(metavar="fork", help="A fork of the board, or the board it was forked from.")
+    ],
+    *,
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Commit all that a fork has and this board has not."""
+    made = run(db, url, lambda source: source.merge(board, source_board, agent))
+    changed = ", ".join(made.fields) or "nothing"
+    _print_made(made, as_json, f"{made.pointer} holds what {source_board} has; changed: {changed}")
+
+
+def export(
+    board: Board,
+    file: Annotated[
+        Path | None, typer.Argument(help=f"Where to write it; BOARD{EXPORT_SUFFIX} without, - for standard output.")
+    ] = None,
+    *,
+    db: Database = DATABASE,
+    url: Server = None,
+) -> None:
+    """Write a board into one file that checks itself, to import it elsewhere."""
+    target = file or Path(f"{board}{EXPORT_SUFFIX}")
+    with progress_of(f"writing {board}") as on_progress:
+        if str(target) == "-":
+            run(db, url, lambda source: source.export(board, sys.stdout.buffer, on_progress))
+            return
+        with _new_file(target) as opened:
+            run(db, url, lambda source: source.export(board, opened, on_progress))
+    typer.echo(f"wrote {target}", err=True)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `crdt-board export` wrote; - for standard input.")],
+    *,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the board that an export holds, under its own name; everything is verified first."""
+    with contextlib.ExitStack() as stack:
+        on_progress = stack.enter_context(progress_of(f"reading {file}"))
+        try:
+            opened = sys.stdin.buffer if str(file) == "-" else stack.enter_context(file.open("rb"))
+        except OSError as error:
+            fail(f"cannot read {file}: {error.strerror or error}")
+        made = run(db, url, lambda source: source.import_(opened, on_progress), make_database=True)
+    _print_made(made, as_json, f"made board {made.id} at version {made.version}")
+
+
+def delete(
+    board: Board,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+) -> None:
+    """Delete a board with all that is stored of it. It cannot be brought back; export it first if in doubt."""
+    info = run(db, url, lambda source: source.board(board))
+    if not yes:
+        typer.confirm(f"Delete board {board} with {info.seq} entries and {info.version} versions for good?", abort=True)
+    run(db, url, lambda source: source.delete(board, agent))
+    typer.echo(f"deleted board {board}")
+
+
+def _print_made(made: BaseModel, as_json: bool, sentence: str) -> None:
+    if as_json:
+        print_json(plain(made))
+    else:
+        typer.echo(sentence)
+
+
+@contextlib.contextmanager
+def _new_file(target: Path) -> Iterator[BinaryIO]:
+    """A file that is there when the block has ended well, whole, and not at all otherwise."""
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    except OSError as error:
+        fail(f"cannot write {target}: {error.strerror or error}")
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            yield opened
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,119 @@
+"""What the commands over boards share: where boards are, how answers are printed, how failures end a command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+
+from crdt_board.checkpoints import parse_pointer
+from crdt_board.errors import BadRequest, BoardError, NotFound
+from crdt_board_server.sources import Progress, Source, open_source
+
+_Answer = TypeVar("_Answer")
+
+EXIT_FAILURE = 1
+
+Board = Annotated[str, typer.Argument(help="The board.", show_default=False)]
+Database = Annotated[Path, typer.Option("--db", help="SQLite file with the boards.")]
+Server = Annotated[
+    str | None,
+    typer.Option("--url", envvar="CRDT_BOARD_URL", help="A server, as http://host:port, instead of a file."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+DATABASE = Path("boards.db")
+
+_WIDTH_OF_FILES = 240
+"""Columns of a table that no terminal shows, so that a script finds every row on one line."""
+
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
+
+
+def fail(message: str, code: int = EXIT_FAILURE) -> NoReturn:
+    """End the command with one line that says why."""
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False)
+    raise typer.Exit(code)
+
+
+def run(
+    db: Path, url: str | None, look: Callable[[Source], Awaitable[_Answer]], *, make_database: bool = False
+) -> _Answer:
+    """What ``look`` finds in the database or at the server; ends the command when that fails."""
+    if url is None and not make_database and not db.is_file():
+        fail(f"there is no database {db}: name one with --db, or a server with --url")
+
+    async def ask() -> _Answer:
+        async with open_source(db, url) as source:
+            return await look(source)
+
+    try:
+        return asyncio.run(ask())
+    except BoardError as error:
+        fail(str(error))
+
+
+@contextlib.contextmanager
+def progress_of(what: str) -> Iterator[Progress]:
+    """A bar on the terminal, if there is one, for as long as the block takes."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _done, _of: None
+        return
+    with ProgressBar(console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+async def version_of(source: Source, board: str, text: str) -> int:
+    """The number that a version or pointer on the command line means.
+
+    Raises:
+        BadRequest: it is neither, or a pointer to another board.
+        NotFound: the board's version is not the one that the pointer means.
+    """
+    if text.isdecimal():
+        return int(text)
+    pointer = parse_pointer(text)
+    if pointer.board_id != board:
+        raise BadRequest(f"{text} points to another board than {board}")
+    checkpoint = (await source.state(board, pointer.version)).checkpoint
+    if checkpoint is None or not checkpoint.hash.startswith(pointer.hash):
+        raise NotFound(f"version {pointer.version} of board {board} is not the one that {text} means")
+    return pointer.version
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], if_empty: str) -> None:
+    if not rows:
+        out.print(if_empty)
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    out.print(table)
+
+
+def show_time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def plain(answer: BaseModel) -> Any:
+    return answer.model_dump(mode="json")
+
+
+def print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
