@@ -198,6 +198,63 @@ async def test_the_command_line_shows_a_boards_past(client: httpx.AsyncClient, d
     assert "are intact" in await run("verify", BOARD)
 
 
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_the_command_line_changes_whole_boards(
+    client: httpx.AsyncClient, database: Path, tmp_path: Path, place: str
+) -> None:
+    """Fork, merge, export, delete, import and create, over a file and over a server."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+
+    async def run(*arguments: str) -> str:
+        code, said, problems = await asyncio.to_thread(crdt_board, *arguments, *where)
+        assert code == 0, problems
+        return said
+
+    made = json.loads(await run("fork", BOARD, "alt", "--at", "1", "--agent", "dan", "--json"))
+    assert (made["board_id"], made["agent"], made["forked_from"][:16]) == ("alt", "dan", f"board:{BOARD}@1#"[:16])
+    assert "alt" in await run("forks", BOARD)
+    assert "changed: draft, findings, plan, status" in await run("merge", "alt", BOARD)
+    file = tmp_path / "alt.export"
+    await run("export", "alt", str(file))
+    await run("delete", "alt", "--yes", "--agent", "dan")
+    code, _, problems = await asyncio.to_thread(crdt_board, "show", "alt", *where)
+    assert (code, "was deleted by dan" in problems) == (1, True)
+    assert "made board alt at version 2" in await run("import", str(file))
+    assert json.loads(await run("show", "alt", "--json"))["state"]["status"] == "DONE"
+    assert "made board fresh" in await run("create", "fresh")
+    assert not [each.name for each in tmp_path.iterdir() if each.name.startswith(".")]
+
+
+async def test_a_deletion_is_asked_about(client: httpx.AsyncClient, database: Path) -> None:
+    """Without --yes and without an answer nothing is deleted."""
+    code, said, _ = await asyncio.to_thread(crdt_board, "delete", BOARD, "--db", str(database))
+    assert code == 1
+    assert "2 versions for good?" in said
+    assert (await got(client, f"/{BOARD}"))["version"] == 2
+
+
+async def test_whole_boards_are_changed_over_http(client: httpx.AsyncClient) -> None:
+    """Status codes and bodies of the routes that change boards."""
+    made = await client.post("/api/boards", json={"board": "fresh"})
+    assert (made.status_code, made.json()["seq"]) == (201, 0)
+    assert (await client.post("/api/boards", json={"board": "fresh"})).json()["code"] == "board_exists"
+    made = await client.post(f"/api/boards/{BOARD}/forks", json={"board": "alt"})
+    assert (made.status_code, made.json()["forked_from"].split("#")[0]) == (201, f"board:{BOARD}@2")
+    assert [each["board_id"] for each in (await got(client, f"/{BOARD}/forks"))["forks"]] == ["alt"]
+    merged = await client.post("/api/boards/alt/merges", json={"board": BOARD, "agent": "dan"})
+    assert (merged.status_code, merged.json()["agent"]) == (201, "dan")
+    whole = await client.get("/api/boards/alt/export")
+    assert whole.headers["content-disposition"].endswith('filename="alt.crdtboard"')
+    gone = await client.delete("/api/boards/alt", params={"agent": "dan"})
+    assert gone.status_code == 204
+    late = await client.get("/api/boards/alt/state")
+    assert (late.status_code, late.json()["code"], late.json()["data"]["agent"]) == (410, "board_deleted", "dan")
+    back = await client.post("/api/imports", content=whole.content)
+    assert (back.status_code, back.json()["version"]) == (201, 2)
+    wrong = await client.post("/api/imports", content=b"x")
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "bad_request")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -43,7 +43,9 @@ from crdt_board import (
 from crdt_board.exports import export_board, import_board
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
+from crdt_board_client import connect as join
 from support.places import BOARD, Place, PlaceKind, has_version, place_of
+from support.relay import Cut, Message, Way, pass_all, relay_to
 from support.waiting import DEADLINE_SECONDS
 
 
@@ -279,20 +281,30 @@ async def test_a_restored_version_is_a_new_version(place: Place, board: Board[Mi
 
 async def test_a_client_that_was_offline_follows_a_restore(tmp_path: Path) -> None:
     """Its own edits of meanwhile are kept, and everything else is as it was restored."""
-    async with place_of("served", tmp_path / "boards.db") as place, place.open(Migration, "ann") as ann:
+
+    def cut(_way: Way, _message: Message) -> Message:
+        raise Cut
+
+    async with (
+        place_of("served", tmp_path / "boards.db") as place,
+        place.open(Migration, "ann") as ann,
+        relay_to(place.url) as relay,
+        join(relay.url, BOARD, Migration, agent="bob") as bob,
+    ):
         made = await begin(ann)
-        async with place.open(Migration, "bob") as bob:
-            ann.state.draft.apply("wrong")
-            await ann.commit("wrong")
-            await has_version(bob, 2)
-            await place.stop()
-            bob.state.labels.add("offline")
-            await place.start()
-            await ann.restore(made)
-            await bob.flush(DEADLINE_SECONDS)
-            await has_version(bob, 3)
-            assert str(bob.state.draft) == "The plan. It is good."
-            await ann.wait_for(lambda state: "offline" in state.labels, DEADLINE_SECONDS)
+        ann.state.draft.apply("wrong")
+        await ann.commit("wrong")
+        await has_version(bob, 2)
+        relay.judge = cut
+        bob.announce(step="away")
+        await bob.wait_for(lambda _state: bob.failure is not None, DEADLINE_SECONDS)
+        bob.state.labels.add("offline")
+        await ann.restore(made)
+        relay.judge = pass_all
+        await bob.flush(DEADLINE_SECONDS)
+        await has_version(bob, 3)
+        assert str(bob.state.draft) == "The plan. It is good."
+        await ann.wait_for(lambda state: "offline" in state.labels, DEADLINE_SECONDS)
 
 
 async def test_whoever_writes_to_a_deleted_board_is_told(place: Place, board: Board[Migration]) -> None:
