@@ -60,6 +60,8 @@ CHANGES: dict[str, Any] = {
     "confidence": None,
     "trace": None,
     "handoff": None,
+    "forked_from": "board:other@3#" + "0" * 16,
+    "merged_from": "board:other@3#" + "0" * 16,
 }
 
 
