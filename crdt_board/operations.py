@@ -31,10 +31,15 @@ def apply_patch(document: Document, operations: Sequence[PatchOp], committer: Co
     for field, times in increments.items():
         if times > 1:
             raise invalid_value(field, "is incremented twice by one patch")
+    apply_edits(document, operations, committer)
+    document.write_cells()
+
+
+def apply_edits(document: Document, operations: Sequence[PatchOp], committer: Committer = NOBODY) -> None:
+    """The same in a transaction that may be taken back: cells are written at its end."""
     _check_independence(operations)
     for change in [_checked_at(document, operation, committer) for operation in operations]:
         change()
-    document.write_cells()
 
 
 def _check_independence(operations: Sequence[PatchOp]) -> None:
