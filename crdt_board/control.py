@@ -16,6 +16,7 @@ from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.errors import BoardError, LimitExceeded, ProtocolError, from_details
 from crdt_board.layout import Layout
 from crdt_board.limits import Limits
+from crdt_board.migrations import MigrationRequest
 
 Number = Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
 """A count or number that every JSON reader carries exactly."""
@@ -35,6 +36,9 @@ class ClientHello(_Frozen):
     client_id: Number
     epoch: str | None = None
     layout: Layout | None = None
+    """The model's; None for a client without one."""
+    migrates: Annotated[tuple[Number, ...], Field(max_length=1000)] = ()
+    """The numbers of the schemas that the model has migrations from."""
 
 
 class Commit(_Frozen):
@@ -57,7 +61,20 @@ class StateAt(_Frozen):
     version: Number
 
 
-RequestBody = Annotated[Commit | ListCheckpoints | StateAt, Field(discriminator="op")]
+class ReadState(_Frozen):
+    """The durable state of now, in wire form, with the entry and the schema that it is under."""
+
+    op: Literal["state"] = "state"
+
+
+class Migrate(_Frozen):
+    """Bring the board to another schema; answered with its number."""
+
+    op: Literal["migrate"] = "migrate"
+    request: MigrationRequest
+
+
+RequestBody = Annotated[Commit | ListCheckpoints | StateAt | ReadState | Migrate, Field(discriminator="op")]
 
 
 class Request(_Frozen):
@@ -94,7 +111,17 @@ class ServerHello(_Frozen):
     version: Number
     checkpoint: Checkpoint | None = None
     schema_version: Number
+    layout: Layout | None = None
+    """The schema under that number, with the roots in which the board keeps its fields."""
     limits: PeerLimits
+
+
+class SchemaChanged(_Frozen):
+    """The board has a new schema; sent to clients without a model, before any entry that is written under it."""
+
+    type: Literal["schema"] = "schema"
+    schema_version: Number
+    layout: Layout
 
 
 class Ack(_Frozen):
@@ -113,7 +140,8 @@ class CheckpointMade(_Frozen):
 
 
 class Answer(_Frozen):
-    """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at``."""
+    """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at`` and
+    ``state``, and a number for ``migrate``."""
 
     type: Literal["answer"] = "answer"
     id: Number
@@ -144,12 +172,12 @@ class Resync(_Frozen):
 
 
 ServerMessage = Annotated[
-    ServerHello | Ack | CheckpointMade | Answer | Refused | Resync,
+    ServerHello | Ack | CheckpointMade | SchemaChanged | Answer | Refused | Resync,
     Field(discriminator="type"),
 ]
 
 _CLIENT: TypeAdapter[ClientHello | Request] = TypeAdapter(ClientMessage)
-_SERVER: TypeAdapter[ServerHello | Ack | CheckpointMade | Answer | Refused | Resync] = TypeAdapter(ServerMessage)
+_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(ServerMessage)
 
 
 def encode(message: BaseModel) -> str:
@@ -167,7 +195,7 @@ def decode_client_message(text: str, limits: Limits) -> ClientHello | Request:
     return _decode(_CLIENT, text, limits)
 
 
-def decode_server_message(text: str, limits: Limits) -> ServerHello | Ack | CheckpointMade | Answer | Refused | Resync:
+def decode_server_message(text: str, limits: Limits) -> ServerMessage:
     """The message that a server sent; errors as in `decode_client_message`."""
     return _decode(_SERVER, text, limits)
 

@@ -82,7 +82,7 @@ class Inbox:
         return None
 
     def take_batch(self) -> Batch:
-        """Submissions up to a limit and the commit behind them, or a schema; a read or schema ends a batch before it."""
+        """Submissions up to a limit and the commit behind them, or a schema; a read or schema ends one before it."""
         batch = Batch()
         if self._items and isinstance(self._items[0], SchemaItem):
             item = self._items.popleft()

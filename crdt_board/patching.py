@@ -15,9 +15,9 @@ from crdt_board.counters import check_amount
 from crdt_board.diffs import rebase, splices
 from crdt_board.document import Document
 from crdt_board.fields import UNWRITTEN, FieldSpec, nearest_name
-from crdt_board.layout import FieldKind, FieldLayout
+from crdt_board.layout import FieldKind
 from crdt_board.operations import apply_patch
-from crdt_board.plain_fields import PlainField
+from crdt_board.plain_fields import PlainField, plain_field
 from crdt_board.positions import Root, position_behind, position_in_front
 from crdt_board.readings import present_wire
 from crdt_board.schema import BoardModel, fields_of
@@ -84,11 +84,6 @@ def operations_from_empty(
             empty = field.stored_in({})
             operations += _difference(document, field, name, before=empty, now=empty, target=target)
     return operations
-
-
-def plain_field(document: Document, name: str) -> PlainField:
-    """A field of the document's layout; a scalar of any value, when the layout does not name it."""
-    return PlainField(document.layout.by_name.get(name) or FieldLayout.model_construct(name=name, kind="scalar"))
 
 
 def _operations(

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from crdt_board.cells import fits
 from crdt_board.counters import check_amount
+from crdt_board.document import Document
 from crdt_board.fields import UNWRITTEN, VALUE_KINDS, nearest_name, plain_value
 from crdt_board.layout import FieldKind, FieldLayout
 from crdt_board.orders import CellOrder
@@ -96,7 +97,7 @@ class PlainField:
     def present_in(self, state: Mapping[str, JsonValue]) -> JsonValue:
         """What the field reads as in a state: of candidates the newest."""
         wire = self.stored_in(state)
-        if self.kind == "candidates" and wire is not UNWRITTEN:
+        if self.kind == "candidates" and isinstance(wire, list):
             return cast(list[dict[str, JsonValue]], wire)[0]["value"]
         return wire
 
@@ -146,6 +147,11 @@ class PlainField:
     @cached_property
     def _validator(self) -> Any:
         return jsonschema_rs.validator_for(self.layout.json_schema)
+
+
+def plain_field(document: Document, name: str) -> PlainField:
+    """A field of the document's layout; a scalar of any value, when the layout does not name it."""
+    return PlainField(document.layout.by_name.get(name) or FieldLayout.model_construct(name=name, kind="scalar"))
 
 
 def _name_of(value: object) -> str:

@@ -103,6 +103,9 @@ class Recorder:
             if shown.checkpoint:
                 self.checkpoints.append(shown.checkpoint)
 
+    def schema_changed(self) -> None:
+        pass
+
     def stopped(self, error: BoardError) -> None:
         self.error = error
 

@@ -20,7 +20,9 @@ from crdt_board.board_link import AgentPresence, BoardSession, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import DocumentBroken
 from crdt_board.errors import BoardError, BoardReplaced, ConnectionFailed, ProtocolError
+from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.migrations import BoardState, MigrationRequest
 from crdt_board.replica import Replica
 from crdt_board.wire import SUBPROTOCOL
 from crdt_board_client.backoff import Backoff
@@ -43,7 +45,17 @@ class RemoteLink:
     idempotency key, which every commit has.
     """
 
-    def __init__(self, url: str, board_id: str, agent: str, replica: Replica) -> None:
+    def __init__(
+        self,
+        url: str,
+        board_id: str,
+        agent: str,
+        replica: Replica,
+        *,
+        model: Layout | None = None,
+        migrates: tuple[int, ...] = (),
+    ) -> None:
+        """``model`` is the layout of the agent's model, None when it has none, and ``migrates`` what it migrates from."""
         self.board_id = board_id
         self.replica = replica
         self.failure: BoardError | None = None
@@ -53,7 +65,7 @@ class RemoteLink:
         self._table.announce(AgentPresence(agent=agent))
         self._wake = asyncio.Event()
         self._requests = Requests(self._wake.set)
-        self._state = LinkState(board_id, agent, replica, self._table, self._wake, self._requests)
+        self._state = LinkState(board_id, agent, replica, self._table, self._wake, self._requests, model, migrates)
         self._connection: Connection | None = None
         self._numbered = 0
         self._key_prefix = secrets.token_hex(8)
@@ -109,6 +121,14 @@ class RemoteLink:
         state = result["state"]
         assert isinstance(state, dict)
         return Checkpoint.model_validate(result["checkpoint"]), state
+
+    async def read_state(self) -> BoardState:
+        return BoardState.model_validate(await self._ask(control.ReadState()))
+
+    async def migrate(self, request: MigrationRequest) -> int:
+        number = await self._ask(control.Migrate(request=request))
+        assert isinstance(number, int)
+        return number
 
     def announce(self, presence: AgentPresence) -> None:
         self._table.announce(presence)
