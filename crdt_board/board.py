@@ -302,12 +302,13 @@ class Board(Generic[M]):
         """
         self._session.check()
         number, wanted = self._wanted_version(version)
-        checkpoint, state = await self._answered(self._session.link.state_at(number), timeout)
+        stored = await self._answered(self._session.link.state_at(number), timeout)
+        checkpoint = stored.checkpoint
         if not checkpoint.hash.startswith(wanted):
             raise NotFound(
                 f"version {number} of board {self.id} has the hash {checkpoint.hash[:16]}, not {wanted[:16]}"
             )
-        return cast(M, self._view.stored(state, checkpoint.schema_version))
+        return cast(M, self._view.stored(stored))
 
     async def wait_for(self, condition: Callable[[M], bool], timeout: float | None = None) -> M:
         """Wait until ``condition`` holds for the live state; return a snapshot of that moment.

@@ -301,6 +301,10 @@ class Engine:
         self._put(SchemaItem(layout, migrates, agent, answer, migration=request))
         return await answer
 
+    def last_schema_like(self, number: int) -> int:
+        """The newest schema of the board that is ``number``, or only adds optional fields to it."""
+        return self._schemas.last_like(number)
+
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
         """A checkpoint and the board's state at it, in wire form, verified against the checkpoint's checksum.
 

@@ -156,12 +156,29 @@ def check_successor(stored: Layout, offered: Layout, stored_number: int) -> bool
 
 
 def lost_by(before: Layout, after: Layout) -> list[str]:
-    """What an agent that writes under ``before`` cannot go on with under ``after``, one sentence for each field.
+    """What who writes under ``before`` cannot go on with under ``after``, one sentence for each field.
 
     Empty when ``after`` only adds optional fields.
     """
-    problems, _, lacks = _compare(before.fields, after.fields, "")
-    return sorted([*problems, *(f"{path}: is not in the model any more" for path in lacks)])
+    return _lost(before.fields, after.fields, "")
+
+
+def _lost(before: tuple[FieldLayout, ...], after: tuple[FieldLayout, ...], prefix: str) -> list[str]:
+    old, new = {field.name: field for field in before}, {field.name: field for field in after}
+    lost: list[str] = []
+    for name in sorted(old.keys() | new.keys()):
+        path = f"{prefix}{name}"
+        if name not in new:
+            lost.append(f"{path}: is gone")
+        elif name not in old:
+            lost += [f"{path}: is new and has no default"] if new[name].required else []
+        elif old[name].kind != new[name].kind:
+            lost.append(f"{path}: was a {old[name].kind} and is a {new[name].kind}")
+        elif _difference(old[name], new[name]):
+            lost.append(f"{path}: holds other values than before")
+        else:
+            lost += _lost(old[name].fields, new[name].fields, f"{path}/*/")
+    return lost
 
 
 def _compare(

@@ -11,10 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from pydantic import JsonValue
-
 from crdt_board.board import Board, check_model, closing
-from crdt_board.board_link import AgentPresence, BoardSession, end_task
+from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import Document
 from crdt_board.engine import Engine
@@ -188,8 +186,10 @@ class LocalLink:
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
         return await self._engine.checkpoints(before=before, limit=limit)
 
-    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
-        return await self._engine.state_at(version)
+    async def state_at(self, version: int) -> StoredState:
+        checkpoint, state = await self._engine.state_at(version)
+        schema_version = self._engine.last_schema_like(checkpoint.schema_version)
+        return StoredState(checkpoint=checkpoint, state=state, schema_version=schema_version)
 
     def announce(self, presence: AgentPresence) -> None:
         self._present[presence.agent] = presence

@@ -58,6 +58,12 @@ class BoardSchemas:
             raise BoardCorrupt(f"board {self._board_id}: schema {number} is missing", board_id=self._board_id, seq=None)
         return self._layouts[number - 1] if number else None
 
+    def last_like(self, number: int) -> int:
+        """The newest schema that is ``number``, or only adds optional fields to it."""
+        while 0 < number < self.number and not lost_by(self._layouts[number - 1], self._layouts[number]):
+            number += 1
+        return number
+
     def refusal_of(self, number: int | None) -> SchemaMismatch | None:
         """Why who writes under schema ``number`` cannot go on, or None.
 

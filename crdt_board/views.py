@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
+from crdt_board.board_link import StoredState
 from crdt_board.checkpoints import PatchOp
 from crdt_board.document import escape_path
 from crdt_board.errors import BadRequest, InvalidValue, SchemaMismatch
@@ -36,8 +37,8 @@ class View(Protocol):
 
     def snapshot(self) -> Any: ...
 
-    def stored(self, state: dict[str, JsonValue], schema_version: int) -> Any:
-        """What a checkpoint's state in wire form, of that schema, is to this agent."""
+    def stored(self, stored: StoredState) -> Any:
+        """What the state of a checkpoint is to this agent."""
         ...
 
     def patch(self, patch: Patch) -> Operations:
@@ -66,10 +67,12 @@ class ModelView(Generic[ModelT]):
     def snapshot(self) -> ModelT:
         return snapshot(self._replica.document, self._model)
 
-    def stored(self, state: dict[str, JsonValue], schema_version: int) -> ModelT:
-        model, newest = self._model, self._replica.schema_version
-        if schema_version and schema_version < newest and any(n >= schema_version for n in model.board_migrations()):
-            state = migrated(state, schema_version, model)
+    def stored(self, stored: StoredState) -> ModelT:
+        model, newest, state = self._model, self._replica.schema_version, stored.state
+        schema_version = stored.checkpoint.schema_version
+        starts = [n for n in model.board_migrations() if schema_version <= n <= stored.schema_version]
+        if starts and schema_version:
+            state = migrated(state, starts[0], model)
         elif not schema_version:
             state = {name: self._as_stored(name, value) for name, value in state.items()}
         try:
@@ -112,8 +115,10 @@ class PlainView:
     def snapshot(self) -> dict[str, JsonValue]:
         return plain_snapshot(self._replica.document)
 
-    def stored(self, state: dict[str, JsonValue], schema_version: int) -> dict[str, JsonValue]:
-        return plain_state(state, self._replica.document) if schema_version else state
+    def stored(self, stored: StoredState) -> dict[str, JsonValue]:
+        if not stored.checkpoint.schema_version:
+            return stored.state
+        return plain_state(stored.state, self._replica.document)
 
     def patch(self, patch: Patch) -> Operations:
         if isinstance(patch, BoardModel):

@@ -111,6 +111,8 @@ class Peer:
         if self._has_model:
             refusal = engine.refusal_of(self._schema)
             if refusal is not None:
+                assert self._room is not None
+                self._room.remove(self)  # it must not see what it would take for something else
                 self.end(refusal)
         elif self._schema is not None and self._schema != engine.schema_version and engine.layout is not None:
             self._schema = engine.schema_version
@@ -386,7 +388,8 @@ async def _checkpoints(engine: Engine, before: int | None, limit: int) -> JsonVa
 
 async def _state_at(engine: Engine, version: int) -> JsonValue:
     checkpoint, state = await engine.state_at(version)
-    return {"checkpoint": _plain(checkpoint), "state": state}
+    schema_version = engine.last_schema_like(checkpoint.schema_version)
+    return {"checkpoint": _plain(checkpoint), "state": state, "schema_version": schema_version}
 
 
 async def _state(engine: Engine) -> JsonValue:

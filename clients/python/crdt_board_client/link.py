@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
 from crdt_board import control
-from crdt_board.board_link import AgentPresence, BoardSession, end_task
+from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import DocumentBroken
 from crdt_board.errors import BoardError, BoardReplaced, ConnectionFailed, ProtocolError
@@ -55,7 +55,7 @@ class RemoteLink:
         model: Layout | None = None,
         migrates: tuple[int, ...] = (),
     ) -> None:
-        """``model`` is the layout of the agent's model, None when it has none, and ``migrates`` what it migrates from."""
+        """``model`` is the layout of the agent's model, if it has one, and ``migrates`` what that migrates from."""
         self.board_id = board_id
         self.replica = replica
         self.failure: BoardError | None = None
@@ -115,12 +115,14 @@ class RemoteLink:
         assert isinstance(result, list)
         return [Checkpoint.model_validate(item) for item in result]
 
-    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
+    async def state_at(self, version: int) -> StoredState:
         result = await self._ask(control.StateAt(version=version))
         assert isinstance(result, dict)
-        state = result["state"]
+        state, schema_version = result["state"], result["schema_version"]
         assert isinstance(state, dict)
-        return Checkpoint.model_validate(result["checkpoint"]), state
+        assert isinstance(schema_version, int)
+        checkpoint = Checkpoint.model_validate(result["checkpoint"])
+        return StoredState(checkpoint=checkpoint, state=state, schema_version=schema_version)
 
     async def read_state(self) -> BoardState:
         return BoardState.model_validate(await self._ask(control.ReadState()))
