@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from crdt_board.board import Board, check_model, closing
 from crdt_board.board_link import BoardSession
-from crdt_board.errors import BadRequest, ConnectionFailed
+from crdt_board.errors import BadRequest, ConnectionFailed, LimitExceeded
 from crdt_board.joining import join_or_migrate, migrate_board
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.replica import Replica
@@ -88,6 +88,10 @@ async def _migrate(watch: Callable[[], Awaitable[BoardSession]], model: type[Boa
     try:
         async with asyncio.timeout(_MIGRATION_SECONDS):
             await migrate_board(session.link, model, agent)
+    except LimitExceeded as error:
+        raise LimitExceeded(
+            f"{error.message}; migrate this board with open_board, where its database is", **error.data
+        ) from None
     except TimeoutError:
         raise ConnectionFailed(f"the board was not migrated within {_MIGRATION_SECONDS:g} s") from None
     finally:
