@@ -16,7 +16,7 @@ from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.errors import BoardError, LimitExceeded, ProtocolError, from_details
 from crdt_board.layout import Layout
 from crdt_board.limits import Limits
-from crdt_board.migrations import MigrationRequest
+from crdt_board.migrations import MigrationRequest, SchemaNumber
 
 Number = Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
 """A count or number that every JSON reader carries exactly."""
@@ -37,7 +37,7 @@ class ClientHello(_Frozen):
     epoch: str | None = None
     layout: Layout | None = None
     """The model's; None for a client without one."""
-    migrates: Annotated[tuple[Number, ...], Field(max_length=1000)] = ()
+    migrates: tuple[SchemaNumber, ...] = ()
     """The numbers of the schemas that the model has migrations from."""
 
 

@@ -77,6 +77,7 @@ class Document:
         self._declared: dict[str, tuple[FieldKind, str]] = {}
         self._subscriptions: dict[str, pycrdt.Subscription] = {}
         self._misplaced: set[str] = set()
+        self._stray_names: list[str] | None = None  # None: not known
         self._touched: set[str] = set()
         self._hashes: dict[str, str | None] = {}
         self._text_indexes: dict[str, TextIndex] = {}
@@ -118,6 +119,7 @@ class Document:
         self.layout = self._containers.layout = layout
         self._misplaced.update(self._misplaced_keys())
         self._hashes.clear()
+        self._stray_names = None
 
     def _forget_root(self, name: str) -> None:
         if self._declared.pop(name, None) is not None:
@@ -465,7 +467,7 @@ class Document:
 
         Fields that were added to the layout and never written do not change it.
         """
-        strays = [str(key) for key in self.state_map.keys() if key not in self.kinds] if self.strays else []  # noqa: SIM118
+        strays = self._strays()
         stale = [name for name in (*self.kinds, *strays) if name not in self._hashes]
         if stale:
             values = self._single_values() if any(self._kind_of(name) in SINGLE_KINDS for name in stale) else {}
@@ -486,6 +488,12 @@ class Document:
             elif kind == "strict" and STRICT_PREFIX + name in strict:
                 values[name] = strict[STRICT_PREFIX + name]
         return values
+
+    def _strays(self) -> list[str]:
+        if self._stray_names is None:
+            names = self.state_map.keys() if self.strays else ()
+            self._stray_names = [name for name in names if name not in self.kinds]
+        return self._stray_names
 
     def _kind_of(self, name: str) -> FieldKind:
         return self.kinds.get(name, "scalar")
@@ -576,6 +584,8 @@ class Document:
                     continue  # what the model does not know is kept, but is no field that changed
                 self._touched.add(escape_path(str(key)))
                 self._hashes.pop(str(key), None)
+                if kind is None:
+                    self._stray_names = None
                 if kind not in (None, "scalar"):
                     self._misplaced.add(str(key))
 

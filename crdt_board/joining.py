@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 from pydantic import JsonValue, ValidationError
 
 from crdt_board.errors import InvalidValue, SchemaMismatch, VersionConflict
+from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.migrations import BoardState, MigrationRequest
 from crdt_board.readings import fitting_candidates
 from crdt_board.schema import BoardModel, fields_of
@@ -22,7 +23,6 @@ from crdt_board.wire_values import invalid_value, same_wire
 
 Joined = TypeVar("Joined")
 
-_ATTEMPTS = 20
 _RETRY_SECONDS_MAX = 0.5
 
 
@@ -66,7 +66,7 @@ async def migrate_board(writer: SchemaWriter, model: type[BoardModel], agent: st
         VersionConflict: others wrote all the while; nothing was changed.
     """
     conflict: VersionConflict | None = None
-    for number in range(_ATTEMPTS):
+    for number in range(DEFAULT_LIMITS.migration_attempts_max):
         if conflict is not None:
             await asyncio.sleep(random.uniform(0, min(_RETRY_SECONDS_MAX, 0.005 * 2**number)))
         board = await writer.read_state()

@@ -13,11 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from crdt_board.errors import ModelError
 from crdt_board.layout import Layout
+from crdt_board.limits import DEFAULT_LIMITS
 
 F = TypeVar("F")
 
+SchemaNumber = Annotated[int, Field(ge=1, le=DEFAULT_LIMITS.schema_number_max, strict=True)]
+
 _MARK = "__board_migrates__"
-_NUMBER_MAX = 1_000
 
 
 class BoardState(BaseModel):
@@ -44,7 +46,7 @@ class MigrationRequest(BaseModel):
     from_version: Annotated[int, Field(ge=1, le=2**53 - 1, strict=True)]
     seq: Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
     layout: Layout
-    migrates: tuple[Annotated[int, Field(ge=1, le=_NUMBER_MAX)], ...]
+    migrates: tuple[SchemaNumber, ...]
     kept: tuple[str, ...] = ()
     state: dict[str, JsonValue] = {}
 
@@ -67,7 +69,7 @@ def migrates(*, from_version: int) -> Callable[[F], F]:
     Raises:
         ModelError: ``from_version`` is not the number of a schema.
     """
-    if type(from_version) is not int or not 1 <= from_version <= _NUMBER_MAX:
+    if type(from_version) is not int or not 1 <= from_version <= DEFAULT_LIMITS.schema_number_max:
         raise _refused("migrates", f"from_version={from_version!r} is not the number of a schema", "write 1, 2, 3 …")
 
     def mark(function: F) -> F:

@@ -115,8 +115,12 @@ class Batch:
 
     def refuse_outdated(self, refusal_of: Callable[[int | None], BoardError | None]) -> None:
         """Drop what was written under a schema that the board has left."""
-        for item in (*self.submissions, *([self.commit] if self.commit else ())):
-            refusal = refusal_of(item.schema)
+        items = (*self.submissions, *([self.commit] if self.commit else ()))
+        refusals = {schema: refusal_of(schema) for schema in {item.schema for item in items}}
+        if not any(refusals.values()):
+            return
+        for item in items:
+            refusal = refusals[item.schema]
             if refusal is not None:
                 item.refuse(refusal)
         self.submissions = [submission for submission in self.submissions if not submission.decided]

@@ -33,6 +33,7 @@ from crdt_board import (
 )
 from crdt_board.journal import verify_chain
 from crdt_board.store.memory import MemoryStore
+from crdt_board.store.sqlite import SqliteStore
 from crdt_board.testing.faults import FaultyStore
 from support.places import BOARD, Place, PlaceKind, has_version, level, place_of
 from support.waiting import DEADLINE_SECONDS
@@ -236,7 +237,7 @@ async def test_what_a_plain_agent_may_not_assign_is_refused(place: Place) -> Non
         assert "title" not in bob.state
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     old=st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)),
     new=st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)),
@@ -382,6 +383,27 @@ async def test_an_edit_on_its_way_while_the_first_model_joins_is_taken_over(tmp_
         assert ann.state["plan"] == ["a", "b"]
         assert str(bob.state.draft) == ""
         await bob.close()
+
+
+async def test_an_edit_in_another_process_is_taken_over(tmp_path: Path) -> None:
+    """Also when the agent's own process hears of the schema only as it appends the edit."""
+    path = tmp_path / "boards.db"
+    store = FaultyStore(await SqliteStore.open(path))
+    async with BoardHost(await SqliteStore.open(path)) as one, BoardHost(store) as two:
+        async with open_board(two, BOARD, agent="ann") as ann:
+            ann.state["plan"] = ["a"]
+            await ann.flush(DEADLINE_SECONDS)
+            gate = store.hold("append")
+            ann.state["plan"] = ["a", "b"]
+            await asyncio.wait_for(gate.reached.wait(), DEADLINE_SECONDS)
+            async with open_board(one, BOARD, Job, agent="bob") as bob:
+                assert bob.state.plan == ["a"]
+                gate.release()
+                await bob.wait_for(lambda state: state.plan == ["a", "b"], DEADLINE_SECONDS)
+            await ann.wait_for(lambda state: "draft" in state and state["plan"] == ["a", "b"], DEADLINE_SECONDS)
+            made = await ann.commit("x")
+            assert (await ann.at(made.version))["plan"] == ["a", "b"]
+        assert len(await one.store.schemas(BOARD)) == 1
 
 
 async def test_a_migration_reaches_plain_agents(place: Place) -> None:
