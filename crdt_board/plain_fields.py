@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import jsonschema_rs
 from pydantic import JsonValue
@@ -138,7 +138,10 @@ class PlainField:
     def _check(self, wire: JsonValue, path: str) -> None:
         """By the field's JSON Schema, and for `Max` and `Min` fields by their order."""
         if self.layout.json_schema:
-            problem = next(self._validator.iter_errors(wire), None)
+            try:
+                problem = next(self._validator.iter_errors(wire), None)
+            except ValueError as error:  # the layout came from a peer
+                raise invalid_value(path, f"its JSON Schema cannot be used: {str(error).splitlines()[0]}") from None
             if problem is not None:
                 raise invalid_value(child_path(path, *problem.instance_path), problem.message)
         if self.kind in ("max", "min") and not fits(self.layout, wire):
@@ -146,12 +149,17 @@ class PlainField:
 
     @cached_property
     def _validator(self) -> Any:
-        return jsonschema_rs.validator_for(self.layout.json_schema)
+        return jsonschema_rs.validator_for(self.layout.json_schema, retriever=_refuse_to_fetch)
 
 
 def plain_field(document: Document, name: str) -> PlainField:
     """A field of the document's layout; a scalar of any value, when the layout does not name it."""
     return PlainField(document.layout.by_name.get(name) or FieldLayout.model_construct(name=name, kind="scalar"))
+
+
+def _refuse_to_fetch(uri: str) -> NoReturn:
+    """A schema is complete in itself: a peer must not make this process open what its schema names."""
+    raise ValueError(f"it refers to {uri}")
 
 
 def _name_of(value: object) -> str:

@@ -32,6 +32,7 @@ from crdt_board import (
     open_board,
 )
 from crdt_board.journal import verify_chain
+from crdt_board.layout import FieldLayout, Layout
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board.testing.faults import FaultyStore
@@ -268,6 +269,29 @@ def test_what_is_assigned_is_read_back(old: dict[str, int], new: dict[str, int],
 
 def _without_empty(task: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in task.items() if value or name == "title"}
+
+
+@pytest.mark.parametrize(
+    "json_schema",
+    [
+        {"type": 5},
+        {"$ref": "http://127.0.0.1:9/x"},
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "#/nope"},
+        {"pattern": "("},
+    ],
+)
+async def test_a_layout_whose_json_schema_is_none_harms_nobody(json_schema: dict[str, Any]) -> None:
+    """H3: a layout of a peer that cannot be checked against is refused as soon as it would be; nothing is fetched."""
+    layout = Layout(title="Odd", fields=(FieldLayout(name="title", kind="scalar", json_schema=json_schema),))
+    async with BoardHost(MemoryStore()) as host, open_board(host, BOARD, agent="ann") as ann:
+        ann.state["title"] = "x"
+        await ann.flush(DEADLINE_SECONDS)
+        async with host.board(BOARD) as engine:
+            with pytest.raises(SchemaMismatch, match="its JSON Schema cannot be used"):
+                await engine.join(layout, agent="odd")
+        ann.state["title"] = "y"
+        await ann.flush(DEADLINE_SECONDS)
 
 
 # Any model can read it later
