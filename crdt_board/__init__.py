@@ -37,6 +37,7 @@ from crdt_board.live.anchors import Anchor
 from crdt_board.live.cells import LiveCandidates, candidates_of
 from crdt_board.live.streams import EditStream
 from crdt_board.local import open_board
+from crdt_board.migrations import migrates
 from crdt_board.policies import Candidate, Candidates, Max, Min, Strict
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
@@ -91,6 +92,7 @@ __all__ = [
     "VersionConflict",
     "__version__",
     "candidates_of",
+    "migrates",
     "open_board",
     "parse_pointer",
 ]

@@ -8,13 +8,13 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from pydantic import JsonValue
 
 from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
 from crdt_board.changes import Changes
-from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, parse_pointer
+from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, check_decisions, parse_pointer
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
 from crdt_board.control import Blame, Diff, ListEdits, ListForks, Question, Verify
 from crdt_board.document import field_of
@@ -29,16 +29,14 @@ from crdt_board.errors import (
 )
 from crdt_board.history import Fork, PathEdit, StateDiff, Stretch, Verification
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
-from crdt_board.live import LiveState, snapshot, snapshot_from_wire
-from crdt_board.patching import build_patch
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel
 from crdt_board.undo import UndoHistory
+from crdt_board.views import ModelView, Patch, PlainModel, PlainView, View
 from crdt_board.wire_values import invalid_value
 
-M = TypeVar("M", bound=BoardModel)
+M = TypeVar("M", bound=BoardModel | PlainModel)
 _Answer = TypeVar("_Answer")
-_Patch = Mapping[str, Any] | BoardModel
 
 _CHECKPOINTS_MAX = 1000
 _NUMBER_MAX = 2**53 - 1
@@ -55,13 +53,14 @@ class Board(Generic[M]):
     after `flush`. Use it from one event loop only.
     """
 
-    def __init__(self, session: BoardSession, model: type[M], agent: str) -> None:
+    def __init__(self, session: BoardSession, model: type[BoardModel] | None, agent: str) -> None:
         """Use `crdt_board.open_board` or `crdt_board_client.connect`."""
         self._session = session
         self._model = model
         self._agent = check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
         self._editor = AgentEditor(session.replica, session, agent)
-        self._state = LiveState(model, self._editor)
+        self._view: View = PlainView(session.replica) if model is None else ModelView(model, session.replica)
+        self._state = self._view.live(self._editor)
 
     def __repr__(self) -> str:
         return f"<Board {self.id!r} version {self.version} as {self.agent!r}>"
@@ -82,7 +81,10 @@ class Board(Generic[M]):
 
     @property
     def state(self) -> M:
-        """The live board: reading gives the present values, writing edits at once. Typed as the model."""
+        """The live board: reading gives the present values, writing edits at once. Typed as the model.
+
+        Without a model it is a `crdt_board.live.plain.PlainState`, which behaves as a dict.
+        """
         return cast(M, self._state)
 
     @property
@@ -105,7 +107,7 @@ class Board(Generic[M]):
         Raises:
             InvalidValue: what the board holds does not satisfy the model; ``path`` names where.
         """
-        return snapshot(self._session.replica.document, self._model)
+        return cast(M, self._view.snapshot())
 
     def transaction(self) -> AbstractContextManager[None]:
         """Group the edits inside into one update, which others see as a whole.
@@ -159,7 +161,9 @@ class Board(Generic[M]):
         Raises:
             Unavailable: that did not happen within ``timeout`` seconds (None waits for ever); the edits are kept and
                 still being sent.
+            SchemaMismatch, BoardClosed: nothing will become durable any more.
         """
+        self._session.check()
         replica = self._session.replica
         number = replica.last_number
         self._session.link.hurry()
@@ -172,7 +176,7 @@ class Board(Generic[M]):
         self,
         step: str,
         *,
-        patch: _Patch | None = None,
+        patch: Patch | None = None,
         expected_version: int | None = None,
         reads: Sequence[str] | None = None,
         idempotency_key: str | None = None,
@@ -227,7 +231,7 @@ class Board(Generic[M]):
 
     async def attempt(
         self,
-        work: Callable[[M], Awaitable[_Patch | None] | _Patch | None],
+        work: Callable[[M], Awaitable[Patch | None] | Patch | None],
         *,
         step: str,
         reads: Sequence[str] | None = None,
@@ -289,7 +293,10 @@ class Board(Generic[M]):
     async def at(self, version: int | str | Checkpoint, *, timeout: float | None = _QUERY_SECONDS) -> M:
         """The board as it was at a version, a checkpoint or a pointer to one, verified against its checksum.
 
+        A version from before a migration of this agent's model is migrated as it is read; the board stays as it is.
+
         Raises:
+            SchemaMismatch: the version is of another schema, which the model cannot read.
             NotFound: there is no such version, or it is not the one that the pointer or checkpoint means.
             BadRequest: the text is no pointer, or one to another board.
             BoardCorrupt: stored history does not verify.
@@ -297,12 +304,13 @@ class Board(Generic[M]):
         """
         self._session.check()
         number, wanted = self._wanted_version(version)
-        checkpoint, state = await self._answered(self._session.link.state_at(number), timeout)
+        stored = await self._answered(self._session.link.state_at(number), timeout)
+        checkpoint = stored.checkpoint
         if not checkpoint.hash.startswith(wanted):
             raise NotFound(
                 f"version {number} of board {self.id} has the hash {checkpoint.hash[:16]}, not {wanted[:16]}"
             )
-        return snapshot_from_wire(state, self._model)
+        return cast(M, self._view.stored(stored))
 
     async def fork(
         self, board_id: str, *, at: int | str | Checkpoint | None = None, timeout: float | None = _QUERY_SECONDS
@@ -365,9 +373,9 @@ class Board(Generic[M]):
             As `at` and `commit` otherwise.
         """
         expected = self.version
-        past = await self.at(version)
-        state = {name: getattr(past, name) for name in type(past).model_fields}
-        return await self.commit(step, patch=state, expected_version=expected, timeout=timeout)
+        operations, wire = self._view.restoration(await self.at(version))
+        request = commit_request(step=step, agent=self._agent, expected_version=expected)
+        return await self._send_commit(request, operations, wire, timeout)
 
     async def diff(
         self,
@@ -465,7 +473,7 @@ class Board(Generic[M]):
             BadRequest: the path names no field.
         """
         if path:
-            self._checked_fields([path.partition("/")[0]])
+            self._view.field(path.partition("/")[0])
         return Changes(self._session, path)
 
     def announce(self, *, role: str | None = None, step: str | None = None, focus: str | None = None) -> None:
@@ -551,11 +559,21 @@ class Board(Generic[M]):
         check_number(version, "version", 0, _NUMBER_MAX)
         return version, ""
 
-    async def _commit(self, request: CommitRequest, patch: _Patch | None, timeout: float | None = None) -> Checkpoint:
+    async def _commit(self, request: CommitRequest, patch: Patch | None, timeout: float | None = None) -> Checkpoint:
         self._session.check()
         if patch is not None and not isinstance(patch, Mapping | BoardModel):
             raise invalid_value("patch", f"maps field names to values, or is a model, but not a {type(patch).__name__}")
-        operations, wire = build_patch(self._session.replica.document, self._model, patch or {})
+        operations, wire = self._view.patch(patch or {})
+        return await self._send_commit(request, operations, wire, timeout)
+
+    async def _send_commit(
+        self,
+        request: CommitRequest,
+        operations: Sequence[PatchOp],
+        wire: dict[str, JsonValue],
+        timeout: float | None,
+    ) -> Checkpoint:
+        self._session.check()
         fingerprint = fingerprint_of(request, wire)
         request = request.model_copy(update={"patch": tuple(operations), "fingerprint": fingerprint})
         check_decisions(request)
@@ -582,11 +600,7 @@ class Board(Generic[M]):
     def _checked_fields(self, names: Sequence[str]) -> tuple[str, ...]:
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise BadRequest(f"reads is a list of field names, like [{names!r}]")
-        known = self._session.replica.document.kinds
-        for name in names:
-            if name not in known:
-                raise BadRequest(f"{self._model.__name__} has no field {name!r}; it has {', '.join(sorted(known))}")
-        return tuple(names)
+        return tuple(self._view.field(name) for name in names)
 
     def _no_answer(self, what: str) -> BoardError:
         failure = self.failure
@@ -621,7 +635,7 @@ def _checked_path(path: object) -> str:
 
 
 def check_model(model: object) -> None:
-    """Raise ModelError unless ``model`` is a class made from `BoardModel`."""
-    if not (isinstance(model, type) and issubclass(model, BoardModel)):
+    """Raise ModelError unless ``model`` is a class made from `BoardModel`, or None."""
+    if model is not None and not (isinstance(model, type) and issubclass(model, BoardModel)):
         what = model.__name__ if isinstance(model, type) else f"an instance of {type(model).__name__}"
         raise ModelError(f"the model must be a class made from BoardModel, as in class Plan(BoardModel); got {what}")

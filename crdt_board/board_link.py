@@ -29,6 +29,18 @@ class AgentPresence:
     focus: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """The state of a checkpoint in wire form.
+
+    ``schema_version`` is the newest schema of the board that only adds optional fields to the checkpoint's own.
+    """
+
+    checkpoint: Checkpoint
+    state: dict[str, JsonValue]
+    schema_version: int
+
+
 class Link(Protocol):
     """What ties a replica to the writer of its board.
 
@@ -53,7 +65,7 @@ class Link(Protocol):
 
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]: ...
 
-    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]: ...
+    async def state_at(self, version: int) -> StoredState: ...
 
     async def fork(self, version: int, board_id: str, agent: str) -> Checkpoint:
         """See `Board.fork`."""

@@ -131,6 +131,13 @@ class DropKey(_Frozen):
     key: str
 
 
+class Clear(_Frozen):
+    """Take away the value of a scalar, as if nobody had ever written it."""
+
+    op: Literal["clear"] = "clear"
+    field: str
+
+
 class AddElement(_Frozen):
     """Add one element to a set field."""
 
@@ -183,7 +190,7 @@ class Decide(_Frozen):
 
 
 PatchOp = Annotated[
-    SetValue | DropKey | AddElement | Increment | SpliceRange | Propose | Decide, Field(discriminator="op")
+    SetValue | DropKey | Clear | AddElement | Increment | SpliceRange | Propose | Decide, Field(discriminator="op")
 ]
 
 

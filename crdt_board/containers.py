@@ -43,6 +43,8 @@ class Containers:
         """Inside a transaction: what is at ``path``, made with everything that holds it where it is missing."""
         parts = split_path(path)
         found, field = self._roots[parts[0]], self.layout.by_name.get(parts[0])
+        if field is not None:
+            parts[0] = field.place  # what opens a record names the root
         for depth in range(1, len(parts)):
             assert field is not None
             assert isinstance(found, pycrdt.Map)

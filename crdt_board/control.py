@@ -16,6 +16,7 @@ from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.errors import BoardError, LimitExceeded, ProtocolError, from_details
 from crdt_board.layout import Layout
 from crdt_board.limits import Limits
+from crdt_board.migrations import MigrationRequest, SchemaNumber
 
 Number = Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
 """A count or number that every JSON reader carries exactly."""
@@ -35,6 +36,9 @@ class ClientHello(_Frozen):
     client_id: Number
     epoch: str | None = None
     layout: Layout | None = None
+    """The model's; None for a client without one."""
+    migrates: tuple[SchemaNumber, ...] = ()
+    """The numbers of the schemas that the model has migrations from."""
 
 
 class Commit(_Frozen):
@@ -116,7 +120,23 @@ class Merge(_Frozen):
 Question = Diff | ListEdits | Blame | Verify | ListForks
 """What is asked about the board's past beside states and checkpoints."""
 
-RequestBody = Annotated[Commit | ListCheckpoints | StateAt | Question | Fork | Merge, Field(discriminator="op")]
+
+class ReadState(_Frozen):
+    """The durable state of now, in wire form, with the entry and the schema that it is under."""
+
+    op: Literal["state"] = "state"
+
+
+class Migrate(_Frozen):
+    """Bring the board to another schema; answered with its number."""
+
+    op: Literal["migrate"] = "migrate"
+    request: MigrationRequest
+
+
+RequestBody = Annotated[
+    Commit | ListCheckpoints | StateAt | ReadState | Migrate | Question | Fork | Merge, Field(discriminator="op")
+]
 
 
 class Request(_Frozen):
@@ -153,7 +173,17 @@ class ServerHello(_Frozen):
     version: Number
     checkpoint: Checkpoint | None = None
     schema_version: Number
+    layout: Layout | None = None
+    """The schema under that number, with the roots in which the board keeps its fields."""
     limits: PeerLimits
+
+
+class SchemaChanged(_Frozen):
+    """The board has a new schema; sent to clients without a model, before any entry that is written under it."""
+
+    type: Literal["schema"] = "schema"
+    schema_version: Number
+    layout: Layout
 
 
 class Ack(_Frozen):
@@ -172,7 +202,8 @@ class CheckpointMade(_Frozen):
 
 
 class Answer(_Frozen):
-    """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at``.
+    """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at`` and
+    ``state``, and a number for ``migrate``.
 
     For ``fork`` it is the fork's first checkpoint, for ``merge`` the one of the merge, for ``forks`` a list of `Fork`.
     For ``diff`` and ``verify`` it is a `StateDiff` and a `Verification`, for ``edits`` a list of `PathEdit` and for
@@ -208,12 +239,12 @@ class Resync(_Frozen):
 
 
 ServerMessage = Annotated[
-    ServerHello | Ack | CheckpointMade | Answer | Refused | Resync,
+    ServerHello | Ack | CheckpointMade | SchemaChanged | Answer | Refused | Resync,
     Field(discriminator="type"),
 ]
 
 _CLIENT: TypeAdapter[ClientHello | Request] = TypeAdapter(ClientMessage)
-_SERVER: TypeAdapter[ServerHello | Ack | CheckpointMade | Answer | Refused | Resync] = TypeAdapter(ServerMessage)
+_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(ServerMessage)
 
 
 def encode(message: BaseModel) -> str:
@@ -231,7 +262,7 @@ def decode_client_message(text: str, limits: Limits) -> ClientHello | Request:
     return _decode(_CLIENT, text, limits)
 
 
-def decode_server_message(text: str, limits: Limits) -> ServerHello | Ack | CheckpointMade | Answer | Refused | Resync:
+def decode_server_message(text: str, limits: Limits) -> ServerMessage:
     """The message that a server sent; errors as in `decode_client_message`."""
     return _decode(_SERVER, text, limits)
 

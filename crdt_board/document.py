@@ -19,17 +19,13 @@ from crdt_board.canonical import canonical_json
 from crdt_board.cells import CELL_KINDS, reading
 from crdt_board.containers import Containers
 from crdt_board.errors import MalformedUpdate
-from crdt_board.layout import BOARD_ROOT, STATE_ROOT, STRICT_PREFIX, FieldKind, FieldLayout, Layout
-from crdt_board.records import SharedType, changed_paths, records_wire
+from crdt_board.layout import BOARD_ROOT, SINGLE_KINDS, STATE_ROOT, STRICT_PREFIX, FieldKind, FieldLayout, Layout
+from crdt_board.records import SharedType, changed_paths, records_wire, split_path
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
 from crdt_board.updates import EMPTY_UPDATE
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
-
-
-_SINGLE_KINDS: frozenset[FieldKind] = frozenset({"scalar", "strict"})
-"""The kinds of fields that are one key of a root map which they share."""
 
 
 class _DeepEvent(Protocol):
@@ -62,6 +58,9 @@ def field_of(path: str) -> str:
 class Document:
     """One board's content.
 
+    With ``strays``, the keys of the root map ``state`` that no field is named after count as scalar fields: a board
+    need not have a model, and agents without one write beside it.
+
     Invariants:
         1. Every field of ``layout`` has its root, created before anything is read or written.
         2. A path is in the touched set from the end of the transaction that changed it until `take_touched`.
@@ -70,11 +69,15 @@ class Document:
            as a whole, is looked at.
     """
 
-    def __init__(self, layout: Layout | None = None, *, client_id: int | None = None) -> None:
+    def __init__(self, layout: Layout | None = None, *, client_id: int | None = None, strays: bool = False) -> None:
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=client_id)
         self.layout = Layout(title="", fields=())
-        self._roots: dict[str, pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]] = {}
-        self._subscriptions: list[pycrdt.Subscription] = []
+        self.strays = strays
+        self._roots: dict[str, pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]] = {}  # by the field's name
+        self._declared: dict[str, tuple[FieldKind, str]] = {}
+        self._subscriptions: dict[str, pycrdt.Subscription] = {}
+        self._misplaced: set[str] = set()
+        self._stray_names: list[str] | None = None  # None: not known
         self._touched: set[str] = set()
         self._hashes: dict[str, str | None] = {}
         self._text_indexes: dict[str, TextIndex] = {}
@@ -86,8 +89,8 @@ class Document:
         self._put_cells: dict[str, dict[str, JsonValue]] = {}
         self._deepest = (0, "")
         self._unreadable: str | None = None
-        self._observe(STATE_ROOT, pycrdt.Map, Document._on_state)
-        self._observe(BOARD_ROOT, pycrdt.Map, Document._on_board)
+        self._observe(STATE_ROOT, STATE_ROOT, pycrdt.Map, Document._on_state)
+        self._observe(BOARD_ROOT, BOARD_ROOT, pycrdt.Map, Document._on_board)
         if layout is not None:
             self.declare(layout)
 
@@ -100,12 +103,47 @@ class Document:
         return self.layout.kinds
 
     def declare(self, layout: Layout) -> None:
-        """Make the roots of ``layout``; fields that exist already keep theirs."""
+        """Make the roots of ``layout``. Outside any transaction.
+
+        Fields that are there already and have another root now are in that one from now on.
+        """
+        self._settle()
         for field in layout.fields:
-            if field.kind not in _SINGLE_KINDS and field.name not in self._roots:
-                self._declare_root(field.name, field.kind)
+            declared = None if field.kind in SINGLE_KINDS else (field.kind, field.place)
+            if self._declared.get(field.name) == declared:
+                continue
+            self._forget_root(field.name)
+            if declared is not None:
+                self._declare_root(field)
+                self._declared[field.name] = declared
         self.layout = self._containers.layout = layout
+        self._misplaced.update(self._misplaced_keys())
         self._hashes.clear()
+        self._stray_names = None
+
+    def _forget_root(self, name: str) -> None:
+        if self._declared.pop(name, None) is not None:
+            self._subscriptions.pop(name).drop()
+            del self._roots[name]
+            self._drop_indexes(name)
+
+    def _misplaced_keys(self) -> list[str]:
+        named = [name for name, kind in self.kinds.items() if kind != "scalar"]
+        return [name for name in named if name in self.state_map]
+
+    @property
+    def has_misplaced(self) -> bool:
+        return bool(self._misplaced)
+
+    def take_misplaced(self) -> list[str]:
+        """The fields whose name is a key in ``state`` although they have another place, since the last call.
+
+        Who writes there does not know the field's kind, because it has no model.
+        """
+        if not self._misplaced:
+            return []
+        found, self._misplaced = sorted(name for name in self._misplaced if name in self.state_map), set()
+        return found
 
     @property
     def state_map(self) -> pycrdt.Map[Any]:
@@ -151,6 +189,16 @@ class Document:
         for field in self._put_cells:
             self._hashes.pop(field, None)
         self._put_cells.clear()
+
+    def root(self, field: str) -> pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]:
+        """The root of a field that has one of its own."""
+        self._settle()
+        return self._roots[field]
+
+    def clear(self, field: str) -> None:
+        """Inside a transaction: remove everything from the root of a field."""
+        self._forget(field)
+        self._roots[field].clear()
 
     def text(self, field: str) -> pycrdt.Text:
         self._settle()
@@ -205,7 +253,12 @@ class Document:
         Raises:
             KeyError: there is none.
         """
-        return self._containers.field_at(path)
+        try:
+            return self._containers.field_at(path)
+        except KeyError:
+            if self.strays and "/" not in path:
+                return FieldLayout.model_construct(name=split_path(path)[0], kind="scalar")
+            raise
 
     def read_text(self, path: str) -> str:
         """The text at ``path``; empty when it was not made yet."""
@@ -391,16 +444,23 @@ class Document:
         unreadable, self._unreadable = self._unreadable, None
         return unreadable or (deepest[1] if deepest[0] > depth_max else None)
 
+    def field_wire(self, name: str) -> JsonValue:
+        """A field that has a root of its own, in wire form; empty, zero or None (with cells) when it holds nothing."""
+        return self._wire_container(name, self.kinds[name])
+
     def wire_state(self, only: str | None = None) -> dict[str, JsonValue]:
         """Every field that holds something, in wire form; sets are lists in the order of their canonical JSON.
 
         ``only`` names a field to leave out all others.
         """
         kinds = self.kinds if only is None else {name: kind for name, kind in self.kinds.items() if name == only}
-        values = self._single_values() if _SINGLE_KINDS.intersection(kinds.values()) else {}
-        state: dict[str, JsonValue] = {}
+        has_values = len(kinds) == 0 or not SINGLE_KINDS.isdisjoint(kinds.values()) or only is None
+        values = self._single_values() if has_values else {}
+        state: dict[str, JsonValue] = {
+            name: wire for name, wire in values.items() if name not in self.kinds and only in (None, name)
+        }
         for name, kind in kinds.items():
-            if kind in _SINGLE_KINDS:
+            if kind in SINGLE_KINDS:
                 if name in values:
                     state[name] = values[name]
             else:
@@ -414,18 +474,21 @@ class Document:
 
         Fields that were added to the layout and never written do not change it.
         """
-        stale = [name for name in self.kinds if name not in self._hashes]
+        strays = self._strays()
+        stale = [name for name in (*self.kinds, *strays) if name not in self._hashes]
         if stale:
-            values = self._single_values() if any(self.kinds[name] in _SINGLE_KINDS for name in stale) else {}
+            values = self._single_values() if any(self._kind_of(name) in SINGLE_KINDS for name in stale) else {}
             for name in stale:
                 self._hashes[name] = self._field_hash(name, values)
         present = {name: digest for name, digest in self._hashes.items() if digest is not None}
         return hashlib.sha256(canonical_json(present)).hexdigest()
 
     def _single_values(self) -> dict[str, JsonValue]:
-        """The scalars and strict fields that were written."""
+        """The scalars, strict fields and strays that were written."""
         scalars, strict = json.loads(str(self.state_map)), json.loads(str(self.board_map))
         values: dict[str, JsonValue] = {}
+        if self.strays:
+            values.update((name, wire) for name, wire in scalars.items() if name not in self.kinds)
         for name, kind in self.kinds.items():
             if kind == "scalar" and name in scalars:
                 values[name] = scalars[name]
@@ -433,9 +496,18 @@ class Document:
                 values[name] = strict[STRICT_PREFIX + name]
         return values
 
+    def _strays(self) -> list[str]:
+        if self._stray_names is None:
+            names = self.state_map.keys() if self.strays else ()
+            self._stray_names = [name for name in names if name not in self.kinds]
+        return self._stray_names
+
+    def _kind_of(self, name: str) -> FieldKind:
+        return self.kinds.get(name, "scalar")
+
     def _field_hash(self, name: str, values: dict[str, JsonValue]) -> str | None:
-        kind = self.kinds[name]
-        if kind in _SINGLE_KINDS:
+        kind = self._kind_of(name)
+        if kind in SINGLE_KINDS:
             if name not in values:
                 return None
             value = values[name]
@@ -460,7 +532,9 @@ class Document:
             return [content[key] for key in sorted(content)]
         return sum(cell for cell in content.values() if isinstance(cell, int)) if kind == "counter" else content
 
-    def _declare_root(self, name: str, kind: FieldKind) -> None:
+    def _declare_root(self, field: FieldLayout) -> None:
+        name, place, kind = field.name, field.place, field.kind
+
         def whole(document: Document, _events: Sequence[_DeepEvent]) -> None:
             document._on_whole(name)
 
@@ -471,18 +545,18 @@ class Document:
             document._on_records(name, events)
 
         if kind == "text":
-            self._observe(name, pycrdt.Text, whole)
+            self._observe(name, place, pycrdt.Text, whole)
         elif kind == "list":
-            self._observe(name, pycrdt.Array, whole)
+            self._observe(name, place, pycrdt.Array, whole)
         elif kind == "records":
-            self._observe(name, pycrdt.Map, records)
+            self._observe(name, place, pycrdt.Map, records)
         else:
-            self._observe(name, pycrdt.Map, whole if kind == "counter" or kind in CELL_KINDS else keys)
+            self._observe(name, place, pycrdt.Map, whole if kind == "counter" or kind in CELL_KINDS else keys)
 
     def _observe(
-        self, name: str, kind: type[_Root], on_change: Callable[[Document, Sequence[_DeepEvent]], None]
+        self, name: str, place: str, kind: type[_Root], on_change: Callable[[Document, Sequence[_DeepEvent]], None]
     ) -> None:
-        root = self.doc.get(name, type=kind)
+        root = self.doc.get(place, type=kind)
         # yrs holds the callback where the garbage collector does not see it: were the document in it, it would never
         # be freed.
         reference = weakref.ref(self)
@@ -496,7 +570,7 @@ class Document:
 
         # pycrdt's own wrapper works out every attribute of an event, the delta of a text too, which takes longer than
         # applying the update; on the inner type they are worked out when they are asked for.
-        self._subscriptions.append(root.integrated.observe_deep(cast(Any, call)))
+        self._subscriptions[name] = root.integrated.observe_deep(cast(Any, call))
         self._roots[name] = root
 
     def _note_misfits(self, root: str, events: Sequence[_DeepEvent]) -> None:
@@ -512,9 +586,15 @@ class Document:
     def _on_state(self, events: Sequence[_DeepEvent]) -> None:
         for event in events:
             for key in _changed_keys(event):
-                if key in self.kinds:  # what the model does not know is kept, but is no field that changed
-                    self._touched.add(escape_path(str(key)))
-                    self._hashes.pop(str(key), None)
+                kind = self.kinds.get(str(key))
+                if kind is None and not self.strays:
+                    continue  # what the model does not know is kept, but is no field that changed
+                self._touched.add(escape_path(str(key)))
+                self._hashes.pop(str(key), None)
+                if kind is None:
+                    self._stray_names = None
+                if kind not in (None, "scalar"):
+                    self._misplaced.add(str(key))
 
     def _on_board(self, events: Sequence[_DeepEvent]) -> None:
         for event in events:

@@ -33,6 +33,7 @@ from crdt_board.errors import (
     LimitExceeded,
     MalformedUpdate,
     NotFound,
+    SchemaMismatch,
     StoreUnavailable,
     VersionConflict,
 )
@@ -45,6 +46,7 @@ from crdt_board.journal import Entry, unpack_updates, verify_chain
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id, check_name
 from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
+from crdt_board.migrations import BoardState, MigrationRequest
 from crdt_board.planning import (
     Batch,
     CommitItem,
@@ -54,19 +56,25 @@ from crdt_board.planning import (
     Submission,
     conflict_of,
     plan_commit,
+    plan_move,
+    plan_schema,
     plan_submissions,
     seal,
 )
 from crdt_board.publishing import Listener, Listeners, PublishedEntry
+from crdt_board.schema_changes import SchemaItem, named_keys
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.appends import deleted
-from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, Store, Tombstone
+from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store, Tombstone
 from crdt_board.updates import check_update, decode_state_vector
 
 _Answer = TypeVar("_Answer")
 
 _RETRY_SECONDS_FIRST = 0.05
 _RETRY_SECONDS_MAX = 5.0
+_NOBODY = "board"
+"""The author of what the engine writes before it has seen anybody else's entry."""
+
 _CLOSING_SNAPSHOT_ENTRIES = 64
 _CLOSING_SNAPSHOT_BYTES = 32 * 1024
 
@@ -117,6 +125,8 @@ class Engine:
         """What the store holds of the board's past; it does not wait for the writer."""
         self._batch = Batch()
         self._in_flight: dict[str, Plan] = {}
+        self._shown_schema = schemas.number
+        self._last_author = _NOBODY
         self._snapshot_task: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
 
@@ -165,6 +175,15 @@ class Engine:
     def schema_version(self) -> int:
         """The number of the newest schema; 0 when no model was ever used."""
         return self._schemas.number
+
+    @property
+    def layout(self) -> Layout | None:
+        """The newest schema, with the roots in which this board keeps its fields; None before any model was used."""
+        return self._schemas.newest
+
+    def refusal_of(self, schema: int | None) -> SchemaMismatch | None:
+        """Why a peer that writes under this schema cannot go on, or None."""
+        return self._schemas.refusal_of(schema)
 
     @property
     def is_open(self) -> bool:
@@ -226,20 +245,23 @@ class Engine:
         """Return when `has_room`."""
         await self._inbox.wait_for_room()
 
-    def commit(self, request: CommitRequest) -> asyncio.Future[Checkpoint]:
+    def commit(self, request: CommitRequest, *, schema: int | None = None) -> asyncio.Future[Checkpoint]:
         """Make a checkpoint of everything submitted before, with the request's patch applied.
 
         The commit is queued when this returns. When the future is done, the checkpoint is durable and was given to
         every listener. Cancelling the future does not take back a commit under way.
 
+        ``schema`` is the number of the schema that the patch was made under; None when its maker knows of none.
+
         Raises:
             VersionConflict, IdempotencyMismatch: see `crdt_board.board.Board.commit`; nothing was changed.
+            SchemaMismatch: the board was migrated from ``schema``; nothing was changed.
             InvalidValue: the patch does not fit the board's layout, or sets a strict field without an
                 ``expected_version``; nothing was changed.
             LimitExceeded: the metadata is too large; nothing was changed.
             BoardClosed: the engine was closed before the commit was decided.
         """
-        return self._commit(request, None)
+        return self._commit(request, schema=schema)
 
     async def merge(
         self, fork_id: str, *, agent: str, origin: str = "", idempotency_key: str | None = None
@@ -256,7 +278,7 @@ class Engine:
         """
         branch = await open_branch(self._store, self.board_id, fork_id)
         if branch.layout is not None:
-            await self.join(branch.layout)
+            await self.join(branch.layout, agent=agent)
 
         def look(document: Document) -> int:
             conflict = branch.conflict_with(document, self.version, self.seq)
@@ -272,7 +294,7 @@ class Engine:
             seq = await self.read(look)
             try:
                 watched = request.model_copy(update={"reads": branch.strict, "base_seq": seq})
-                return await self._commit(watched, branch.merged)
+                return await self._commit(watched, merged=branch.merged)
             except VersionConflict:
                 continue  # a strict field was decided meanwhile: look again
 
@@ -322,11 +344,13 @@ class Engine:
             self._stop(deleted(tombstone))
             self._wake.set()
 
-    def _commit(self, request: CommitRequest, merged: Merged | None) -> asyncio.Future[Checkpoint]:
+    def _commit(
+        self, request: CommitRequest, *, schema: int | None = None, merged: Merged | None = None
+    ) -> asyncio.Future[Checkpoint]:
         self._check_open()
         _check_request(request, self.limits)
         answer: asyncio.Future[Checkpoint] = asyncio.get_running_loop().create_future()
-        self._put(CommitItem(request, answer, merged=merged))
+        self._put(CommitItem(request, answer, schema=schema, merged=merged))
         return answer
 
     async def read(self, look: Callable[[Document], _Answer]) -> _Answer:
@@ -344,16 +368,58 @@ class Engine:
         self._foreign_news = True
         self._wake.set()
 
-    async def join(self, layout: Layout) -> int:
+    async def join(self, layout: Layout, *, migrates: Sequence[int] = (), agent: str = "") -> int:
         """Let a model with this layout use the board; return the number of the schema that it uses.
 
+        ``migrates`` are the numbers of the schemas that it has migrations from. What agents without a model wrote under
+        the names of its fields is brought to where these are, by an entry of ``agent``.
+
         Raises:
-            SchemaMismatch: the model does not fit; nothing was changed.
+            SchemaMismatch: the model does not fit, or its agent must `migrate` the board first, which it can when
+                ``board_schema`` is in ``migrates``; nothing was changed.
             StoreUnavailable: the store did not answer.
         """
-        number = await self._schemas.join(layout)
-        self._declare_newest()
+        number = self._schemas.find(layout, migrates)
+        if number is None and named_keys(self._loaded.document, layout):
+            return await self._change_schema(layout, tuple(migrates), agent)
+        number = await self._schemas.join(layout, migrates)
+        self._show_schema()
         return number
+
+    async def migrate(self, request: MigrationRequest) -> int:
+        """Bring the board to the schema of an agent's model, and to the state that it made of the one before.
+
+        When the board is at that schema already, nothing is changed. Returns the number of the schema. Durable on
+        return; cancelling does not take it back.
+
+        Raises:
+            VersionConflict: the state was changed after the agent read it; read again.
+            SchemaMismatch: the board is at another schema; join again.
+            InvalidValue: the state does not fit the layout.
+        """
+        return await self._change_schema(request.layout, request.migrates, request.agent, request)
+
+    async def read_state(self) -> BoardState:
+        """The durable state of now, for `migrate`."""
+
+        def look(document: Document) -> BoardState:
+            number, newest = self._schemas.number, self._schemas.newest
+            return BoardState(seq=self.seq, schema_version=number, layout=newest, state=document.wire_state())
+
+        return await self.read(look)
+
+    async def _change_schema(
+        self, layout: Layout, migrates: tuple[int, ...], agent: str, request: MigrationRequest | None = None
+    ) -> int:
+        self._check_open()
+        check_name(agent, "agent", self.limits.agent_chars_max)
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._put(SchemaItem(layout, migrates, agent, answer, migration=request))
+        return await answer
+
+    def last_schema_like(self, number: int) -> int:
+        """The newest schema of the board that is ``number``, or only adds optional fields to it."""
+        return self._schemas.last_like(number)
 
     async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
         """Up to ``limit`` checkpoints with ``version < before``, newest first."""
@@ -413,9 +479,13 @@ class Engine:
             if not read.run(self._loaded.document):
                 await self._until_store_answers(self._reload)
         self._batch = self._inbox.take_batch()
-        if self._batch.submissions or self._batch.commit:
+        if self._batch.schema:
+            await self._until_store_answers(self._write_schema, recover=self._recover)
+        elif self._batch.submissions or self._batch.commit:
             await self._until_store_answers(self._write, recover=self._recover)
-            self._batch = Batch()
+        self._batch = Batch()
+        if self._loaded.document.has_misplaced:
+            await self._until_store_answers(self._move_misplaced, recover=self._recover)
 
     async def _until_store_answers(
         self, attempt: Callable[[], Awaitable[None]], *, recover: Callable[[], Awaitable[None]] | None = None
@@ -462,6 +532,7 @@ class Engine:
         """Make the current batch durable and publish it."""
         batch = self._batch
         while not batch.durable:
+            batch.refuse_outdated(self._schemas.refusal_of)
             commit = batch.open_commit()
             if commit is not None:
                 await self._look_up(commit)
@@ -488,7 +559,9 @@ class Engine:
                 await self._reload()
 
     async def _append(self, batch: Batch, plans: list[Plan]) -> None:
-        """Append the plans; ``batch.durable`` stays False when they must be made anew because a commit was refused."""
+        """Append the plans; ``batch.durable`` stays False when they must be made anew because a commit was refused, or
+        because the board has another schema by now."""
+        schema = self._schemas.number
         while plans:
             entries = seal(
                 self._loaded,
@@ -505,9 +578,75 @@ class Engine:
                 break
             self._in_flight.clear()
             await self._catch_up()
+            if self._schemas.number != schema:
+                await self._reload()
+                return
             if not await self._still_allowed(plans):
                 return
         batch.durable = True
+
+    async def _write_schema(self) -> None:
+        """Bring the board to the schema that waits for it, and answer."""
+        item = self._batch.schema
+        assert item is not None
+        while not item.answer.done():
+            try:
+                item.schema_version = self._schemas.number
+                number = self._find_schema(item)
+                if number is not None:
+                    item.finish(number)
+                    return
+                records = self._schemas.following(item.layout, item.migrates)
+                layout = Layout.model_validate_json(records[-1].document)
+                plan = plan_schema(self._loaded, item, layout, self.limits, self._clock.now_ms())
+            except BoardError as error:
+                item.refuse(error)
+                await self._reload()
+                return
+            if not await self._append_one(plan, records):
+                await self._reload()
+                await self._catch_up()
+
+    def _find_schema(self, item: SchemaItem) -> int | None:
+        """The number under which the item's model uses the board as it is; None when the board must be changed."""
+        try:
+            return self._schemas.find(item.layout, item.migrates)
+        except SchemaMismatch as mismatch:
+            if item.migration is None or item.migration.from_version != mismatch.board_schema:
+                raise
+            return None
+
+    async def _move_misplaced(self) -> None:
+        """Bring what was written into ``state`` under the names of other fields to where these are.
+
+        An agent without a model does so until it has heard of the board's schema. What does not fit stays there.
+        """
+        while names := self._loaded.document.take_misplaced():
+            author = self._last_author
+            plan = plan_move(self._loaded, names, author, self.limits, self._clock.now_ms())
+            if plan is not None and not await self._append_one(plan):
+                await self._reload()
+                await self._catch_up()
+
+    async def _append_one(self, plan: Plan, schemas: Sequence[SchemaRecord] = ()) -> bool:
+        """Append an entry of the engine's own; False when the board has changed meanwhile."""
+        entries = seal(
+            self._loaded,
+            [plan],
+            board_id=self.board_id,
+            schema_version=self.schema_version,
+            now_ms=self._clock.now_ms(),
+        )
+        self._in_flight = {entries[0].hash: plan}
+        request = _append_request(entries, [plan], expected_seq=self.seq, schemas=schemas)
+        if not isinstance(await self._journal.append(request), Appended):
+            self._in_flight.clear()
+            return False
+        self._schemas.extend(schemas)
+        self._show_schema()
+        self._take_in(entries)
+        self._snapshot_when_due()
+        return True
 
     async def _still_allowed(self, plans: list[Plan]) -> bool:
         """After others' entries came in between: drop a commit that they refuse.
@@ -571,6 +710,7 @@ class Engine:
         """Advance the fold by durable entries whose updates are in the document, show them, then answer commits."""
         published: list[PublishedEntry] = []
         for entry in entries:
+            self._last_author = entry.author
             plan = self._in_flight.get(entry.hash)
             self._loaded.advance(entry, plan.origin if plan else NOWHERE)
             published.append(
@@ -592,13 +732,13 @@ class Engine:
     async def _catch_up(self) -> None:
         """Take in what the journal has after ``seq``: others' entries, or our own of an append that seemed to fail."""
         head = await self._head()
+        await self._schemas.reload()  # after the head, and before the entries that are written under them
+        self._show_schema()
         async for page in entry_pages(self._store, self.board_id, after=self.seq, until=head.seq):
             verify_chain(self._loaded.fold.hash, self.seq, page)
             apply_entries(self._loaded, page)
             self._take_in(page)
         self._in_flight.clear()
-        await self._schemas.reload()
-        self._declare_newest()
 
     async def _reload(self) -> None:
         """Rebuild the document as it was after ``seq`` (invariant 1); the fold stays (invariant 2)."""
@@ -606,6 +746,12 @@ class Engine:
         self._loaded = await load_board(self._store, await self._head(), self._schemas.newest, until=fold.seq)
         self._loaded.fold = fold
         self._declare_newest()  # a model may have joined meanwhile
+
+    def _show_schema(self) -> None:
+        self._declare_newest()
+        if self._shown_schema != self._schemas.number:
+            self._shown_schema = self._schemas.number
+            self._listeners.tell_schema()
 
     def _declare_newest(self) -> None:
         newest = self._schemas.newest
@@ -648,7 +794,7 @@ class Engine:
         if end > written.get(self._loaded.document.client_id, 0):
             raise MalformedUpdate("an update under the client id of the board itself")
 
-    def _put(self, item: Submission | CommitItem | ReadItem) -> None:
+    def _put(self, item: Submission | CommitItem | ReadItem | SchemaItem) -> None:
         self._inbox.put(item)
         self._wake.set()
 
@@ -666,7 +812,9 @@ class Engine:
         self._listeners.stop(error)
 
 
-def _append_request(entries: Sequence[Entry], plans: Sequence[Plan], *, expected_seq: int) -> Append:
+def _append_request(
+    entries: Sequence[Entry], plans: Sequence[Plan], *, expected_seq: int, schemas: Sequence[SchemaRecord] = ()
+) -> Append:
     checkpoints = [decode_checkpoint(entry.checkpoint) for entry in entries if entry.checkpoint]
     request = plans[-1].commit.request if plans[-1].commit else None
     keys: list[KeyRecord] = []
@@ -680,6 +828,7 @@ def _append_request(entries: Sequence[Entry], plans: Sequence[Plan], *, expected
         entries=entries,
         checkpoints=checkpoints,
         keys=keys,
+        schemas=schemas,
     )
 
 

@@ -115,6 +115,13 @@ class CheckpointReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaReceived:
+    """The board has another schema from now on."""
+
+    schema: control.SchemaChanged
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     id: int
     result: JsonValue
@@ -149,6 +156,7 @@ ClientEvent = (
     | EntryReceived
     | EntryDamaged
     | CheckpointReceived
+    | SchemaReceived
     | Answered
     | Refused
     | StateReceived

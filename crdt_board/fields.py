@@ -43,6 +43,8 @@ _RECORD_LEVELS_MAX = (DEFAULT_LIMITS.nesting_depth_max - 1) // 2
 _LOOKALIKES: dict[type, str] = {MutableSequence: "list", MutableSet: "set", MutableMapping: "dict"}
 _Problem = tuple[str, str]  # what is wrong, and what to write instead
 UNWRITTEN: Any = object()
+"""Stands for the value of a field that nobody wrote."""
+_TAKEN = frozenset({"board_layout", "board_migrations"})
 _NAME = re.compile(r"[^\W_]\w*")
 
 
@@ -179,7 +181,7 @@ def resolve_field(model: type[BaseModel], name: str, info: FieldInfo) -> FieldSp
     kind = policy_of(info) or CONTAINERS.get(cast(type, origin_of(annotation)), "scalar")
     if kind == "dict" and _record_class(annotation) is not None:
         kind = "records"
-    if not _NAME.fullmatch(name) or name == "board_layout" or (name == STATE_ROOT and kind != "scalar"):
+    if not _NAME.fullmatch(name) or name in _TAKEN or (name == STATE_ROOT and kind != "scalar"):
         refuse("this name is taken by the board itself", "write another name that starts with a letter")
     if info.alias is not None or info.validation_alias is not None or info.serialization_alias is not None:
         refuse("an alias would give the field two names", "write the name under which it is stored as the field's name")

@@ -12,6 +12,7 @@ from crdt_board.document import Document, DocumentBroken
 from crdt_board.errors import BoardError, MalformedUpdate
 from crdt_board.limits import Limits
 from crdt_board.planning import Batch, CommitItem, Submission
+from crdt_board.schema_changes import SchemaItem
 
 Answer = TypeVar("Answer")
 
@@ -52,7 +53,7 @@ class Inbox:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._items: deque[Submission | CommitItem | ReadItem] = deque()
+        self._items: deque[Submission | CommitItem | ReadItem | SchemaItem] = deque()
         self._bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -67,7 +68,7 @@ class Inbox:
     async def wait_for_room(self) -> None:
         await self._room.wait()
 
-    def put(self, item: Submission | CommitItem | ReadItem) -> None:
+    def put(self, item: Submission | CommitItem | ReadItem | SchemaItem) -> None:
         self._items.append(item)
         if isinstance(item, Submission):
             self._count(item.size)
@@ -81,13 +82,18 @@ class Inbox:
         return None
 
     def take_batch(self) -> Batch:
-        """Submissions up to a limit, and the commit behind them; a read ends a batch before it."""
+        """Submissions up to a limit and the commit behind them, or a schema; a read or schema ends one before it."""
         batch = Batch()
+        if self._items and isinstance(self._items[0], SchemaItem):
+            item = self._items.popleft()
+            assert isinstance(item, SchemaItem)
+            batch.schema = item
+            return batch
         updates = size = 0
         limits = self._limits
         while self._items and updates < limits.batch_updates_max and size < limits.batch_bytes_max:
             item = self._items[0]
-            if isinstance(item, ReadItem):
+            if isinstance(item, ReadItem | SchemaItem):
                 break
             self._items.popleft()
             if isinstance(item, CommitItem):

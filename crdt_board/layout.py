@@ -43,10 +43,13 @@ FieldKind = Literal[
     "records",
     "record_list",
 ]
-"""``scalar`` lives in the root map ``state``, ``strict`` in ``$board``; every other kind has a root named as the field.
+"""``scalar`` lives in the root map ``state``, ``strict`` in ``$board``; every other kind has a root of its own.
 
 Inside a record, scalars are keys of the record's own map, and every other kind is a shared type under its name.
 """
+
+SINGLE_KINDS: frozenset[FieldKind] = frozenset({"scalar", "strict"})
+"""The kinds of fields that are one key of a root map which they share."""
 
 
 class FieldLayout(BaseModel):
@@ -54,7 +57,8 @@ class FieldLayout(BaseModel):
 
     ``fields`` are those of each record, for the kinds ``records`` and ``record_list``, whose content is described there
     and not in ``json_schema``. ``order`` says how the values of
-    the kinds ``max`` and ``min`` compare.
+    the kinds ``max`` and ``min`` compare. ``root`` names the field's root where that is not the field's own
+    name: see `crdt_board.placement`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,12 +69,18 @@ class FieldLayout(BaseModel):
     json_schema: dict[str, Any] = {}
     fields: tuple[FieldLayout, ...] = ()
     order: CellOrder | None = None
+    root: Annotated[str, Field(max_length=_NAME_CHARS_MAX, pattern=r"^([^\W_]\w*~[1-9][0-9]*)?$")] = ""
 
     @model_validator(mode="after")
     def _has_its_order(self) -> Self:
         if (self.order is not None) != (self.kind in ("max", "min")):
             raise ValueError(f"{self.name}: an order belongs to the kinds max and min, and these need one")
         return self
+
+    @property
+    def place(self) -> str:
+        """The name of the field's root, for kinds that have one."""
+        return self.root or self.name
 
     @cached_property
     def by_name(self) -> dict[str, FieldLayout]:
@@ -105,10 +115,20 @@ class Layout(BaseModel):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over the canonical JSON: equal for equal models, whatever the class is called."""
+        """sha256 over the canonical JSON: equal for equal models, whatever the class is called.
+
+        Where a board keeps the fields is a matter of that board, and so is left out.
+        """
         content = self.model_dump(mode="json", exclude={"title"})
         content["fields"].sort(key=lambda field: field["name"])
+        _leave_out_roots(content["fields"])
         return hashlib.sha256(canonical_json(content)).hexdigest()
+
+
+def _leave_out_roots(fields: list[dict[str, Any]]) -> None:
+    for field in fields:
+        del field["root"]
+        _leave_out_roots(field["fields"])
 
 
 def check_successor(stored: Layout, offered: Layout, stored_number: int) -> bool:
@@ -133,6 +153,32 @@ def check_successor(stored: Layout, offered: Layout, stored_number: int) -> bool
             board_schema=stored_number,
         )
     return bool(adds)
+
+
+def lost_by(before: Layout, after: Layout) -> list[str]:
+    """What who writes under ``before`` cannot go on with under ``after``, one sentence for each field.
+
+    Empty when ``after`` only adds optional fields.
+    """
+    return _lost(before.fields, after.fields, "")
+
+
+def _lost(before: tuple[FieldLayout, ...], after: tuple[FieldLayout, ...], prefix: str) -> list[str]:
+    old, new = {field.name: field for field in before}, {field.name: field for field in after}
+    lost: list[str] = []
+    for name in sorted(old.keys() | new.keys()):
+        path = f"{prefix}{name}"
+        if name not in new:
+            lost.append(f"{path}: is gone")
+        elif name not in old:
+            lost += [f"{path}: is new and has no default"] if new[name].required else []
+        elif old[name].kind != new[name].kind:
+            lost.append(f"{path}: was a {old[name].kind} and is a {new[name].kind}")
+        elif _difference(old[name], new[name]):
+            lost.append(f"{path}: holds other values than before")
+        else:
+            lost += _lost(old[name].fields, new[name].fields, f"{path}/*/")
+    return lost
 
 
 def _compare(

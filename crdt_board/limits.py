@@ -31,6 +31,10 @@ class Limits:
     """One JSON control message."""
     checkpoint_metadata_bytes_max: int = 256 * 1024
     """``output``, ``handoff``, ``trace`` and ``tags`` of one commit together, as JSON."""
+    schema_number_max: int = 1_000
+    """The greatest number of a schema that a model may migrate from."""
+    migration_attempts_max: int = 20
+    """How often an agent tries to migrate a board that others write meanwhile."""
     undo_steps_max: int = 10_000
     """Steps that one handle on a board can take back."""
     batch_updates_max: int = 4096

@@ -93,7 +93,7 @@ def compress_snapshot(data: bytes, layout: Layout, expected_checksum: str) -> by
 
     Pure and slow (tens of milliseconds for a large board): meant for a worker thread.
     """
-    fresh = Document(layout)
+    fresh = Document(layout, strays=True)
     fresh.apply_or_raise(unpack_updates(data))
     if fresh.checksum() != expected_checksum:
         return None
@@ -122,7 +122,7 @@ async def _from_snapshot(store: Store, head: BoardHead, layout: Layout | None, t
             return open_snapshot(record, head.epoch, layout)
         except (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken) as error:
             logger.warning("board %s: snapshot at entry %d is unusable: %s", head.board_id, record.seq, error)
-    return LoadedBoard(document=Document(layout), fold=Fold(epoch=head.epoch))
+    return LoadedBoard(document=Document(layout, strays=True), fold=Fold(epoch=head.epoch))
 
 
 def open_snapshot(record: SnapshotRecord, epoch: str, layout: Layout | None) -> LoadedBoard:
@@ -143,7 +143,7 @@ def open_snapshot(record: SnapshotRecord, epoch: str, layout: Layout | None) -> 
     )
     if fold.epoch != epoch:
         raise ValueError("it belongs to an earlier board of this name")
-    document = Document(layout)
+    document = Document(layout, strays=True)
     updates = unpack_updates(zlib.decompress(record.data))
     document.apply_or_raise(updates)
     document.take_touched()

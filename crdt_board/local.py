@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from pydantic import JsonValue
 
 from crdt_board.board import Board, check_model, closing
-from crdt_board.board_link import AgentPresence, BoardSession, end_task
+from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.control import Question
 from crdt_board.document import Document
 from crdt_board.engine import Engine
-from crdt_board.errors import BadRequest, BoardError
+from crdt_board.errors import BadRequest, BoardError, SchemaMismatch
+from crdt_board.following import follow_schema
 from crdt_board.forks import new_epoch
 from crdt_board.history.questions import answer_question
 from crdt_board.host import BoardHost
+from crdt_board.joining import join_or_migrate, migrate_board
+from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.planning import Receipt, Submission
 from crdt_board.publishing import PublishedEntry
@@ -29,15 +33,25 @@ from crdt_board.replica import PendingUpdate, Replica
 from crdt_board.schema import BoardModel
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
+from crdt_board.views import PlainModel
 
 M = TypeVar("M", bound=BoardModel)
 
 
-@contextlib.asynccontextmanager
-async def open_board(
+@overload
+def open_board(
     where: str | Path | BoardHost, board_id: str, model: type[M], *, agent: str
-) -> AsyncIterator[Board[M]]:
+) -> AbstractAsyncContextManager[Board[M]]: ...
+@overload
+def open_board(
+    where: str | Path | BoardHost, board_id: str, model: None = None, *, agent: str
+) -> AbstractAsyncContextManager[Board[PlainModel]]: ...
+def open_board(
+    where: str | Path | BoardHost, board_id: str, model: type[Any] | None = None, *, agent: str
+) -> AbstractAsyncContextManager[Board[Any]]:
     """Open a board in this process, or make it if there is none.
+
+    Without a ``model`` the board is a plain JSON object: see `crdt_board.live.plain.PlainState`.
 
     ``where`` is a SQLite file, which other processes may use at the same time; ``":memory:"``, for a board that ends
     with the block; or a `BoardHost`, to have several boards share one store.
@@ -45,25 +59,43 @@ async def open_board(
     On leaving the block everything is durable, or the reason why not is raised.
 
     Raises:
-        InvalidBoardId, LimitExceeded, SchemaMismatch: the id, the agent's name or the model does not fit; the caller's
-            fault.
+        InvalidBoardId, LimitExceeded, SchemaMismatch: the id, the agent's name or the model does not fit, or a
+            migration of the model failed; the caller's fault.
+        VersionConflict: the model migrates the board, and others wrote all the while.
         StoreUnavailable: the file cannot be opened or is not a CRDT Board database; nothing was changed in it.
         BoardCorrupt: the board's history does not verify; nothing was written.
     """
+    return _open(where, board_id, model, agent)
+
+
+@contextlib.asynccontextmanager
+async def _open(
+    where: str | Path | BoardHost, board_id: str, model: type[BoardModel] | None, agent: str
+) -> AsyncIterator[Board[Any]]:
     check_model(model)
     check_board_id(board_id)
     check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
     async with contextlib.AsyncExitStack() as stack:
         host = where if isinstance(where, BoardHost) else await stack.enter_async_context(await _make_host(where))
         engine = await stack.enter_async_context(host.board(board_id))
-        await engine.join(model.board_layout())
-        replica = Replica(model.board_layout(), update_bytes_max=engine.limits.update_bytes_max)
-        link = LocalLink(engine, replica)
+        replica = Replica(None, update_bytes_max=engine.limits.update_bytes_max, strays=model is None)
+        link = LocalLink(engine, replica) if model is None else await _joined(engine, replica, model, agent)
         session = BoardSession(replica, link, host.clock)
         await link.start(session)
         link.announce(AgentPresence(agent=agent))
-        async with closing(Board(session, model, agent)) as board:
+        board: Board[Any] = Board(session, model, agent)
+        async with closing(board):
             yield board
+
+
+async def _joined(engine: Engine, replica: Replica, model: type[BoardModel], agent: str) -> LocalLink:
+    layout, migrates = model.board_layout(), model.board_migrations()
+    schema = await join_or_migrate(
+        lambda: engine.join(layout, migrates=migrates, agent=agent),
+        lambda: migrate_board(engine, model, agent),
+        model,
+    )
+    return LocalLink(engine, replica, model=layout, schema=schema)
 
 
 async def _make_host(where: str | Path) -> BoardHost:
@@ -80,9 +112,14 @@ class LocalLink:
     The links that listen to one engine tell each other who is there.
     """
 
-    def __init__(self, engine: Engine, replica: Replica) -> None:
+    def __init__(
+        self, engine: Engine, replica: Replica, *, model: Layout | None = None, schema: int | None = None
+    ) -> None:
+        """``schema`` is the number under which ``model`` has joined; both None for a replica without a model."""
         self.board_id = engine.board_id
         self.replica = replica
+        self._model = model
+        self._schema = schema
         self._engine = engine
         self._origin = str(replica.document.client_id)
         self._session: BoardSession | None = None
@@ -100,6 +137,7 @@ class LocalLink:
         self._session = session
 
         def take_over(document: Document) -> None:
+            self._follow_schema()
             self.replica.receive([document.encode()], agent=None, seq=None)
             self.replica.reached(seq=self._engine.seq, version=self._engine.version)
             self._engine.add_listener(self)
@@ -119,19 +157,39 @@ class LocalLink:
             version = shown.checkpoint.version if shown.checkpoint else None
             self.replica.reached(seq=shown.entry.seq, version=version)
 
+    def schema_changed(self) -> None:
+        try:
+            self._follow_schema()
+        except SchemaMismatch as refusal:
+            assert self._session is not None
+            self._engine.remove_listener(self)
+            self._session.fail(refusal)
+
+    def _follow_schema(self) -> None:
+        """Raises SchemaMismatch when this replica cannot go on."""
+        engine = self._engine
+        refusal = engine.refusal_of(self._schema) if self._model is not None else None
+        if refusal is not None:
+            raise refusal
+        follow_schema(self.replica, self._model, engine.layout, engine.schema_version)
+        if self._model is None:
+            self._schema = engine.schema_version
+
     def stopped(self, error: BoardError) -> None:
         assert self._session is not None
         self._session.fail(error)
 
     async def commit(self, request: CommitRequest) -> Checkpoint:
         await self._submit_all()
-        return await self._engine.commit(request.model_copy(update={"origin": self._origin}))
+        return await self._engine.commit(request.model_copy(update={"origin": self._origin}), schema=self._schema)
 
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
         return await self._engine.checkpoints(before=before, limit=limit)
 
-    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
-        return await self._engine.history.state_at(version)
+    async def state_at(self, version: int) -> StoredState:
+        checkpoint, state = await self._engine.history.state_at(version)
+        schema_version = self._engine.last_schema_like(checkpoint.schema_version)
+        return StoredState(checkpoint=checkpoint, state=state, schema_version=schema_version)
 
     async def fork(self, version: int, board_id: str, agent: str) -> Checkpoint:
         return await self._engine.fork(version, board_id, agent=agent, epoch=new_epoch())
@@ -187,6 +245,7 @@ class LocalLink:
                 author=group[0].agent,
                 source=self,
                 origin=self._origin,
+                schema=self._schema,
                 written=partial(self._written, last),
             )
         )

@@ -9,7 +9,17 @@ from typing import Any, NoReturn, cast
 import pycrdt
 
 from crdt_board.cell_operations import NOBODY, POLICY_KINDS, Committer, checked_policy_change
-from crdt_board.checkpoints import AddElement, Decide, DropKey, Increment, PatchOp, Propose, SetValue, SpliceRange
+from crdt_board.checkpoints import (
+    AddElement,
+    Clear,
+    Decide,
+    DropKey,
+    Increment,
+    PatchOp,
+    Propose,
+    SetValue,
+    SpliceRange,
+)
 from crdt_board.counters import check_amount, raised_cell
 from crdt_board.document import Document
 from crdt_board.layout import FieldKind
@@ -31,10 +41,15 @@ def apply_patch(document: Document, operations: Sequence[PatchOp], committer: Co
     for field, times in increments.items():
         if times > 1:
             raise invalid_value(field, "is incremented twice by one patch")
+    apply_edits(document, operations, committer)
+    document.write_cells()
+
+
+def apply_edits(document: Document, operations: Sequence[PatchOp], committer: Committer = NOBODY) -> None:
+    """The same in a transaction that may be taken back: cells are written at its end."""
     _check_independence(operations)
     for change in [_checked_at(document, operation, committer) for operation in operations]:
         change()
-    document.write_cells()
 
 
 def _check_independence(operations: Sequence[PatchOp]) -> None:
@@ -75,6 +90,8 @@ def _checked(document: Document, operation: PatchOp, kind: FieldKind, committer:
         return _splice_text(document, operation) if kind == "text" else _splice_list(document, operation, kind)
     if isinstance(operation, SetValue):
         return _set_value(document, operation, kind)
+    if isinstance(operation, Clear):
+        return _clear(document, operation, kind)
     if isinstance(operation, Increment):
         return _increment(document, operation, kind)
     return _add(document, operation, kind) if isinstance(operation, AddElement) else _drop(document, operation, kind)
@@ -116,6 +133,19 @@ def _put_record(document: Document, operation: SetValue, key: str) -> _Change:
 
 def _made_map(document: Document, path: str) -> pycrdt.Map[Any]:
     return cast("pycrdt.Map[Any]", document.make(path))
+
+
+def _clear(document: Document, operation: Clear, kind: FieldKind) -> _Change:
+    holder, name = operation.field.rpartition("/")[::2]
+    if kind != "scalar" or holder:
+        _refuse(operation, kind)
+    key = split_path(name)[0]
+
+    def change() -> None:
+        if key in document.state_map:
+            del document.state_map[key]
+
+    return change
 
 
 def _drop(document: Document, operation: DropKey, kind: FieldKind) -> _Change:

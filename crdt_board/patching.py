@@ -14,15 +14,18 @@ from crdt_board.checkpoints import AddElement, Decide, DropKey, Increment, Patch
 from crdt_board.counters import check_amount
 from crdt_board.diffs import rebase, splices
 from crdt_board.document import Document
-from crdt_board.fields import FieldSpec, nearest_name
+from crdt_board.fields import UNWRITTEN, FieldSpec, nearest_name
 from crdt_board.layout import FieldKind
 from crdt_board.operations import apply_patch
+from crdt_board.plain_fields import PlainField, plain_field
 from crdt_board.positions import Root, position_behind, position_in_front
-from crdt_board.readings import UNWRITTEN, present_wire
+from crdt_board.readings import present_wire
 from crdt_board.schema import BoardModel, fields_of
-from crdt_board.wire_values import child_path, element_key, invalid_value, same_wire
+from crdt_board.wire_values import check_text, child_path, element_key, invalid_value, same_wire
 
-__all__ = ["apply_patch", "build_patch"]
+__all__ = ["apply_patch", "build_patch", "build_plain_patch", "operations_from_empty"]
+
+_Field = FieldSpec | PlainField
 
 _Builder = Callable[[Document, str, Any, Any, Any], Sequence[PatchOp]]
 """From document, field, the value that the patch started from, the present value and the wanted one."""
@@ -52,6 +55,43 @@ def build_patch(
         target = fields[name].to_wire(value)
         if base is None or not fields[name].same(_stored(base, fields[name]), target):
             wire[name] = target
+    return _operations(document, fields, wire, base), wire
+
+
+def build_plain_patch(document: Document, patch: Mapping[str, object]) -> tuple[list[PatchOp], dict[str, JsonValue]]:
+    """The same for an agent without a model: by the layout of the document, and as scalars what that does not name.
+
+    Raises:
+        InvalidValue: a value does not fit its field, or is no JSON that would come back as written.
+    """
+    fields = {name: plain_field(document, check_text(name, "patch")) for name in patch}
+    wire = {name: field.to_wire(patch[name], child_path("", name)) for name, field in fields.items()}
+    return _operations(document, fields, wire, None), wire
+
+
+def operations_from_empty(
+    document: Document, fields: Mapping[str, PlainField], wire: Mapping[str, JsonValue]
+) -> list[PatchOp]:
+    """The operations that fill fields which hold nothing with ``wire``."""
+    operations: list[PatchOp] = []
+    for name, target in wire.items():
+        field = fields[name]
+        if field.kind == "candidates":
+            operations.append(Propose(field=name, value=target))
+        elif field.kind in ("max", "min"):
+            operations.append(SetValue(field=name, value=target))
+        else:
+            empty = field.stored_in({})
+            operations += _difference(document, field, name, before=empty, now=empty, target=target)
+    return operations
+
+
+def _operations(
+    document: Document,
+    fields: Mapping[str, _Field],
+    wire: Mapping[str, JsonValue],
+    base: Mapping[str, JsonValue] | None,
+) -> list[PatchOp]:
     present = document.wire_state() if wire else {}
     operations: list[PatchOp] = []
     for name, target in wire.items():
@@ -60,12 +100,13 @@ def build_patch(
         if fields[name].kind == "candidates":
             operations += _candidates(name, present if base is None else base, now, target)
             continue
-        operations += _difference(document, fields[name], name, before=before, now=now, target=target)
-    return operations, wire
+        path = child_path("", name)
+        operations += _difference(document, fields[name], path, before=before, now=now, target=target)
+    return operations
 
 
 def _difference(
-    document: Document, field: FieldSpec, path: str, *, before: Any, now: Any, target: Any
+    document: Document, field: _Field, path: str, *, before: Any, now: Any, target: Any
 ) -> Sequence[PatchOp]:
     if field.kind == "records":
         return _records(document, field, path, before=before, now=now, target=target)
@@ -74,7 +115,7 @@ def _difference(
 
 def _records(
     document: Document,
-    field: FieldSpec,
+    field: _Field,
     path: str,
     *,
     before: dict[str, Any],
@@ -84,7 +125,9 @@ def _records(
     """New records are assigned whole; others are changed where they differ, unless somebody deleted them meanwhile."""
     operations: list[PatchOp] = [DropKey(field=path, key=key) for key in before if key not in target and key in now]
     for key, record in target.items():
-        if key in now:
+        if key in now and _drops_a_value(field, before.get(key, now[key]), record):
+            operations.append(SetValue(field=path, key=key, value=record))
+        elif key in now:
             for inner in field.inside.values():
                 old, new = inner.stored_in(before.get(key, now[key])), inner.stored_in(record)
                 if not inner.same(old, new):
@@ -95,6 +138,14 @@ def _records(
     return operations
 
 
+def _drops_a_value(field: _Field, before: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    """Whether a field that holds one value has none any more. No operation says so: the record is assigned whole."""
+    return any(
+        inner.stored_in(record) is UNWRITTEN and inner.stored_in(before) is not UNWRITTEN
+        for inner in field.inside.values()
+    )
+
+
 def _values_of(patch: BoardModel, model: type[BoardModel]) -> dict[str, object]:
     if not isinstance(patch, model):
         raise invalid_value("", f"the patch is a {type(patch).__name__}, but the board holds a {model.__name__}")
@@ -102,9 +153,9 @@ def _values_of(patch: BoardModel, model: type[BoardModel]) -> dict[str, object]:
     return {name: getattr(patch, name) for name in fields_of(model) if name in names}
 
 
-def _stored(state: Mapping[str, JsonValue], field: FieldSpec) -> JsonValue:
+def _stored(state: Mapping[str, JsonValue], field: _Field) -> JsonValue:
     """The field's value in a state, in which those that were never written may be missing."""
-    return present_wire(field, state)
+    return present_wire(field, state) if isinstance(field, FieldSpec) else field.present_in(state)
 
 
 def _scalar(_document: Document, name: str, _before: Any, now: Any, target: Any) -> list[PatchOp]:

@@ -6,6 +6,7 @@ Works on a `LoadedBoard` in memory; it neither waits nor stores. The engine call
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,10 +16,14 @@ from crdt_board.document import Document, DocumentBroken, field_of
 from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate, VersionConflict
 from crdt_board.fold import NOWHERE, Fold, bounded_paths
 from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
+from crdt_board.layout import Layout
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard, still_waiting
 from crdt_board.patching import apply_patch
+from crdt_board.schema_changes import SchemaItem, migrate, move_from_state, take_over
 from crdt_board.updates import EMPTY_UPDATE, is_integrated
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,8 @@ class Submission:
     origin: str = NOWHERE
     written: Callable[[Receipt], None]
     is_difference: bool = False
+    schema: int | None = None
+    """The number of the schema that their author writes under; None when it knows of none."""
     gapped: bool = False
     error: BoardError | None = None
     decided: bool = False
@@ -79,13 +86,17 @@ class Merged:
 
 @dataclass(slots=True, eq=False)
 class CommitItem:
-    """A commit that waits for its answer. ``base_seq``: where in the journal its preconditions start to look."""
+    """A commit that waits for its answer. ``base_seq``: where in the journal its preconditions start to look.
+
+    ``schema`` is as in `Submission`.
+    """
 
     request: CommitRequest
     answer: asyncio.Future[Checkpoint]
     base_seq: int = 0
     merged: Merged | None = None
     """What a fork has written, in place of a patch."""
+    schema: int | None = None
 
     def finish(self, checkpoint: Checkpoint) -> None:
         if not self.answer.done():
@@ -98,24 +109,38 @@ class CommitItem:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What is written in one append: submissions, then at most one commit.
+    """What is written in one append: submissions, then at most one commit; or a schema alone.
 
     A commit ends its batch, so that the checksum of the document is that of the commit's own entry.
     """
 
     submissions: list[Submission] = field(default_factory=list)
     commit: CommitItem | None = None
+    schema: SchemaItem | None = None
     durable: bool = False
 
     def open_commit(self) -> CommitItem | None:
         """The commit, unless it was answered or given up."""
         return self.commit if self.commit is not None and not self.commit.answer.done() else None
 
+    def refuse_outdated(self, refusal_of: Callable[[int | None], BoardError | None]) -> None:
+        """Drop what was written under a schema that the board has left."""
+        items = (*self.submissions, *([self.commit] if self.commit else ()))
+        refusals = {schema: refusal_of(schema) for schema in {item.schema for item in items}}
+        if not any(refusals.values()):
+            return
+        for item in items:
+            refusal = refusals[item.schema]
+            if refusal is not None:
+                item.refuse(refusal)
+        self.submissions = [submission for submission in self.submissions if not submission.decided]
+
     def refuse(self, error: BoardError) -> None:
         for submission in self.submissions:
             submission.refuse(error)
-        if self.commit is not None:
-            self.commit.refuse(error)
+        for item in (self.commit, self.schema):
+            if item is not None:
+                item.refuse(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -215,6 +240,46 @@ def plan_commit(
         commit=commit,
         checksum=document.checksum(),
     )
+
+
+def plan_schema(loaded: LoadedBoard, item: SchemaItem, layout: Layout, limits: Limits, now_ms: int) -> Plan:
+    """Bring the document to a new schema, whose layout is ``layout``, and plan the entry.
+
+    Raises:
+        BoardError: the state does not fit it, or was changed since the agent read it; the document must be rebuilt.
+    """
+    document, request = loaded.document, item.migration
+    committer = Committer(item.agent, now_ms)
+    try:
+        if request is None:
+            update = take_over(document, layout, committer, item.schema_version)
+        else:
+            check_unchanged(loaded.fold, request.seq)
+            update = migrate(document, layout, request, committer)
+    except DocumentBroken as panic:
+        raise MalformedUpdate("a migration that the CRDT engine cannot apply") from panic
+    paths = bounded_paths(document.take_touched(), limits.entry_paths_max)
+    return Plan("migration", item.agent, None, [] if update == EMPTY_UPDATE else [update], paths)
+
+
+def plan_move(loaded: LoadedBoard, names: Sequence[str], author: str, limits: Limits, now_ms: int) -> Plan | None:
+    """Bring what was written into ``state`` under these names to where their fields are; None when nothing fits."""
+    document, committer = loaded.document, Committer(author, now_ms)
+    updates: list[bytes] = []
+    for name in names:
+        try:
+            updates.append(move_from_state(document, [name], committer))
+        except BoardError as error:
+            logger.warning("%s was written as a plain value that it cannot hold, and stays empty: %s", name, error)
+    paths = bounded_paths(document.take_touched(), limits.entry_paths_max)
+    return Plan("update", author, None, updates, paths) if updates else None
+
+
+def check_unchanged(fold: Fold, seq: int) -> None:
+    """Raise VersionConflict when an entry after ``seq`` changed the state."""
+    changed = fold.changed_since(seq)
+    if changed:
+        raise _conflict(fold, f"{', '.join(changed)} changed while the board was being migrated", changed)
 
 
 def conflict_of(fold: Fold, commit: CommitItem, before: Sequence[Plan]) -> VersionConflict | None:

@@ -31,6 +31,10 @@ class Listener(Protocol):
         """Take in durable entries, in order of ``seq`` and without gaps. Must not wait; whoever raises is removed."""
         ...
 
+    def schema_changed(self) -> None:
+        """The board has a new schema; entries published from now on are written under it. Must not wait or raise."""
+        ...
+
     def stopped(self, error: BoardError) -> None:
         """Nothing more will come, because of ``error``. Must not raise."""
         ...
@@ -61,6 +65,10 @@ class Listeners:
                 logger.exception("board %s: a listener failed and is removed", self._board_id)
                 self.remove(listener)
                 listener.stopped(BoardClosed(f"board {self._board_id}: this replica failed; open it again"))
+
+    def tell_schema(self) -> None:
+        for listener in list(self._listeners):
+            listener.schema_changed()
 
     def stop(self, error: BoardError) -> None:
         for listener in list(self._listeners):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from pydantic import JsonValue
 
 from crdt_board.cells import beats
 from crdt_board.errors import InvalidValue
-from crdt_board.fields import FieldSpec
-
-UNWRITTEN: Any = object()
-"""Stands for the value of a field that nobody wrote."""
+from crdt_board.fields import UNWRITTEN, FieldSpec
 
 
 def stored_wire(field: FieldSpec, state: Mapping[str, JsonValue]) -> JsonValue:

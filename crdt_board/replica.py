@@ -73,8 +73,9 @@ class Replica:
         *,
         client_id: int | None = None,
         update_bytes_max: int = DEFAULT_LIMITS.update_bytes_max,
+        strays: bool = False,
     ) -> None:
-        self.document = Document(layout, client_id=client_id)
+        self.document = Document(layout, client_id=client_id, strays=strays)
         self.update_bytes_max = update_bytes_max
         """What the writer of the board takes as one update."""
         self.pending: deque[PendingUpdate] = deque()
@@ -82,6 +83,8 @@ class Replica:
         """The number up to which every local update is durable."""
         self.version = 0
         """The newest checkpoint that this replica holds."""
+        self.schema_version = 0
+        """The number of the newest schema of the board that this replica has heard of; 0 before the first."""
         self.seq = 0
         """The newest journal entry that this replica is known to hold."""
         self.on_pending: Callable[[], None] = _nothing
@@ -94,9 +97,10 @@ class Replica:
         self._depth = 0
         self._receiving = False
         self._captured: list[bytes] = []
-        self._arrived: list[_Arrival] = []
+        self._arrived: list[_Arrival | Layout] = []
         self._joined = nullcontext()
         self._ended_histories: list[object] = []
+        self._histories: weakref.WeakSet[UndoHistory] = weakref.WeakSet()
         self._capture_transactions()
 
     @property
@@ -164,7 +168,9 @@ class Replica:
 
     def new_history(self, depth: int) -> UndoHistory:
         """A history of what is edited with it from now on. Outside any transaction."""
-        return UndoHistory(self.document, depth, self._ended_histories)
+        history = UndoHistory(self.document, depth, self._ended_histories)
+        self._histories.add(history)
+        return history
 
     def undo(self, agent: str, history: UndoHistory) -> bool:
         """Take back the newest step of ``history``, as a local change by ``agent``; False when there is none.
@@ -193,6 +199,15 @@ class Replica:
             self._arrived.append(arrival)
             return
         self._take_in(arrival)
+
+    def declare(self, layout: Layout) -> None:
+        """From now on, or from the end of the transaction that is open, the board has this layout."""
+        if self._depth:
+            self._arrived.append(layout)
+        elif layout != self.document.layout:
+            self.document.declare(layout)
+            for history in self._histories:
+                history.watch_roots()
 
     def acknowledge(self, number: int) -> None:
         """Every local update up to ``number`` is durable."""
@@ -248,7 +263,10 @@ class Replica:
                 self.on_pending()
         arrived, self._arrived = self._arrived, []
         for arrival in arrived:
-            self._take_in(arrival)
+            if isinstance(arrival, Layout):
+                self.declare(arrival)
+            else:
+                self._take_in(arrival)
 
     def _check_size(self, size: int) -> None:
         if size > self.update_bytes_max:

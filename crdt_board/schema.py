@@ -14,6 +14,7 @@ from crdt_board.errors import ModelError
 from crdt_board.fields import CONTAINERS, FieldSpec, resolve_field
 from crdt_board.layout import FieldLayout, Layout
 from crdt_board.merge_types import Counter, Text
+from crdt_board.migrations import migrations_of
 
 __all__ = ["BoardModel", "Counter", "FieldSpec", "Text", "WireBase", "fields_of"]
 
@@ -50,12 +51,19 @@ class BoardModel(BaseModel):
     if TYPE_CHECKING:
         __board_fields__: ClassVar[dict[str, FieldSpec]]
         __board_layout__: ClassVar[Layout]
+        __board_migrations__: ClassVar[dict[int, str]]
 
     @classmethod
     def board_layout(cls) -> Layout:
         """The layout that crosses the wire and is stored with the board."""
         fields_of(cls)
         return cls.__board_layout__
+
+    @classmethod
+    def board_migrations(cls) -> tuple[int, ...]:
+        """The numbers of the schemas that this model has migrations from, ascending."""
+        fields_of(cls)
+        return tuple(cls.__board_migrations__)
 
     @classmethod
     def __pydantic_on_complete__(cls) -> None:
@@ -69,6 +77,7 @@ class BoardModel(BaseModel):
         if missing:
             cls.model_rebuild(force=True)
         cls._refuse_hooks()
+        cls.__board_migrations__ = migrations_of(cls)
         cls.__board_fields__ = {name: resolve_field(cls, name, info) for name, info in cls.model_fields.items()}
         cls.__board_layout__ = Layout(
             title=cls.__name__,

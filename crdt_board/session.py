@@ -31,6 +31,7 @@ from crdt_board.events import (
     RequestReceived,
     ResendFrom,
     ResyncNeeded,
+    SchemaReceived,
     ServerEvent,
     ServerState,
     StateReceived,
@@ -38,6 +39,7 @@ from crdt_board.events import (
     UpdatesReceived,
     Welcomed,
 )
+from crdt_board.layout import Layout
 from crdt_board.limits import Limits, check_name
 from crdt_board.presence import PresenceState
 from crdt_board.updates import EMPTY_UPDATE
@@ -139,6 +141,10 @@ class ServerSession:
     def refused(self, error: BoardError, request_id: int | None = None) -> Frames:
         """Refuse a request, or without ``request_id`` something else that the client sent."""
         return self._control(control.refusal(error, request_id))
+
+    def schema(self, number: int, layout: Layout) -> Frames:
+        """Tell a client without a model of the board's new schema."""
+        return self._control(control.SchemaChanged(schema_version=number, layout=layout))
 
     def checkpoint(self, checkpoint: Checkpoint) -> Frames:
         return self._control(control.CheckpointMade(checkpoint=checkpoint))
@@ -318,6 +324,8 @@ class ClientSession:
                 return self._receive_resync(n)
             case control.CheckpointMade(checkpoint=checkpoint):
                 return [CheckpointReceived(checkpoint)]
+            case control.SchemaChanged():
+                return [SchemaReceived(message)]
             case control.Answer(id=request_id, result=result):
                 return [Answered(request_id, result)]
         raise AssertionError(message)

@@ -87,6 +87,10 @@ class UndoHistory:
         with guarded():
             return self._manager.redo()
 
+    def watch_roots(self) -> None:
+        """The document has other roots than before: what is done in them from now on counts too."""
+        self._restore(self._manager.undo_stack, self.redoable())
+
     def redoable(self) -> _Stack:
         """What can be redone now, for `forget_newest`."""
         return self._manager.redo_stack if self._manager.can_redo() else []

@@ -154,6 +154,7 @@ def test_the_schema_is_published_for_both_directions() -> None:
         "hello",
         "ack",
         "checkpoint",
+        "schema",
         "answer",
         "refused",
         "resync",

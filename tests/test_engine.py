@@ -12,7 +12,7 @@ from typing import Any
 import pycrdt
 import pytest
 
-from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, SetValue, is_intact
+from crdt_board.checkpoints import Checkpoint, CommitRequest, DropKey, PatchOp, SetValue, is_intact
 from crdt_board.clock import ManualClock
 from crdt_board.document import Document, DocumentBroken
 from crdt_board.engine import Engine
@@ -102,6 +102,9 @@ class Recorder:
             self.document.apply_or_raise(shown.updates)
             if shown.checkpoint:
                 self.checkpoints.append(shown.checkpoint)
+
+    def schema_changed(self) -> None:
+        pass
 
     def stopped(self, error: BoardError) -> None:
         self.error = error
@@ -565,7 +568,7 @@ async def test_a_refused_patch_leaves_the_board_as_it_was() -> None:
     """A patch that does not fit the layout refuses the commit; nothing was written."""
     async with opened(Shared()) as engine:
         with pytest.raises(BoardError):
-            await engine.commit(request(patch=[SetValue(field="nonsense", value=1)]))
+            await engine.commit(request(patch=[DropKey(field="nonsense", key="k")]))
         assert engine.seq == 0
         assert (await engine.commit(request())).version == 1
 

@@ -78,6 +78,13 @@ async def board(place: Place) -> AsyncIterator[Board[Migration]]:
         yield board
 
 
+def open_plain(place: Place, agent: str) -> Any:
+    """A board without a model."""
+    if place.kind == "served":
+        return join(place.url, BOARD, agent=agent)
+    return open_board(place.host, BOARD, agent=agent)
+
+
 async def begin(board: Board[Migration]) -> Any:
     board.state.target = "pg-14"
     board.state.plan = ["look", "write"]
@@ -277,6 +284,20 @@ async def test_a_restored_version_is_a_new_version(place: Place, board: Board[Mi
         assert bob.snapshot() == before
         assert (await bob.at(2)).target == "wrong"
         assert (await bob.verify()).ok
+
+
+async def test_a_board_without_a_model_is_restored(place: Place) -> None:
+    """Keys that were not there then are gone again."""
+    async with open_plain(place, "ann") as board:
+        board.state["a"] = 1
+        made = await board.commit("one")
+        board.state["b"] = [1, 2]
+        board.state["a"] = 2
+        await board.commit("two")
+        await board.restore(made)
+        assert board.snapshot() == {"a": 1}
+        assert await board.at(2) == {"a": 2, "b": [1, 2]}
+        assert "b: " in str(await board.diff(2, 3))
 
 
 async def test_a_client_that_was_offline_follows_a_restore(tmp_path: Path) -> None:

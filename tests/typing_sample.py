@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Literal, assert_type
+from typing import Annotated, Any, Literal, Self, assert_type
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from crdt_board import (
     Anchor,
     Board,
+    BoardHost,
     Candidate,
     Candidates,
     EditStream,
@@ -21,6 +22,8 @@ from crdt_board import (
     Min,
     Strict,
     candidates_of,
+    migrates,
+    open_board,
 )
 from crdt_board.schema import BoardModel, Counter, Text
 
@@ -125,6 +128,44 @@ async def review(board: Board[Review]) -> None:
     verdict.choose(verdict.candidates[0])
     await board.commit("finish", patch={"phase": "DONE"}, expected_version=board.version)
     assert_type(board.snapshot().verdict, str)
+
+
+class Job(BoardModel):
+    """A model that migrates boards of an earlier one."""
+
+    status: Literal["OPEN", "DONE"] = "OPEN"
+    notes: Text
+
+    @migrates(from_version=1)
+    @classmethod
+    def from_v1(cls, old: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        return {**old, "status": "DONE" if old.pop("done", False) else "OPEN"}
+
+    @migrates(from_version=2)
+    @classmethod
+    def from_v2(cls, old: dict[str, JsonValue]) -> Self:
+        assert_type(Job.from_v1(old), dict[str, JsonValue])
+        return cls(status="DONE", notes=Text())
+
+    @migrates(from_version=3)
+    @staticmethod
+    def from_v3(old: dict[str, Any]) -> Job:
+        return Job.from_v2(old)
+
+
+async def plain(host: BoardHost) -> None:
+    async with open_board(host, "job", agent="ann") as board:
+        assert_type(board, Board[dict[str, Any]])
+        board.state["plan"] = ["a"]
+        board.state["tokens"] += 812
+        board.state.update(title="x")
+        del board.state["plan"]
+        assert_type(board.snapshot(), dict[str, Any])
+        await board.commit("x", patch={"plan": []})
+        await board.attempt(lambda seen: {"n": seen.get("n", 0) + 1}, step="count")
+        assert_type(await board.wait_for(lambda state: "n" in state), dict[str, Any])
+    async with open_board(host, "job", Job, agent="ann") as typed:
+        assert_type(typed, Board[Job])
 
 
 class Bare(BoardModel):

@@ -68,7 +68,8 @@ class BoardHistory:
     bad record, when what it reads does not verify.
     """
 
-    def __init__(self, store: Store, board_id: str, schemas: BoardSchemas) -> None:
+    def __init__(self, store: Store, board_id: str, schemas: BoardSchemas | None = None) -> None:
+        """``schemas`` are read when they are needed first unless they are given."""
         self._store = store
         self._board_id = board_id
         self._schemas = schemas
@@ -82,7 +83,7 @@ class BoardHistory:
             NotFound, BoardDeleted: there is no such board.
         """
         await existing_head(store, board_id)
-        return cls(store, board_id, BoardSchemas(store, board_id, await store.schemas(board_id)))
+        return cls(store, board_id)
 
     async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
         """A checkpoint and the board's state at it, in wire form, verified against the checkpoint's checksum.
@@ -202,7 +203,7 @@ class BoardHistory:
         what is wrong is in the result.
         """
         async with self._looking:
-            return await Inspection(self._store, self._board_id, self._schemas, on_progress).run()
+            return await Inspection(self._store, self._board_id, on_progress).run()
 
     async def _marked(self, path: str, end: int, wanted: int) -> tuple[list[int], int]:
         """The newest entries before ``end`` that may have changed ``path``, ascending, and the next ``end``."""
@@ -294,6 +295,8 @@ class BoardHistory:
 
     async def _layout(self, number: int | None) -> Layout:
         """The schema under a number, the newest when None; an empty one when no model was ever used."""
+        if self._schemas is None:
+            self._schemas = BoardSchemas(self._store, self._board_id, await self._store.schemas(self._board_id))
         if number is None:
             await self._schemas.reload()
             return self._schemas.newest or _NO_LAYOUT

@@ -16,7 +16,6 @@ from crdt_board.history.verification import Problem, RecordKind, Verification
 from crdt_board.journal import Entry, verify_chain
 from crdt_board.layout import Layout
 from crdt_board.loading import LoadedBoard, apply_entries, open_snapshot
-from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BoardHead, SnapshotRecord, Store
 from crdt_board.store.lookup import existing_head
 
@@ -30,12 +29,9 @@ class Inspection:
     What is written meanwhile is left out. After a bad entry the walk cannot go on: no later state is known.
     """
 
-    def __init__(
-        self, store: Store, board_id: str, schemas: BoardSchemas, on_progress: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, store: Store, board_id: str, on_progress: Callable[[int, int], None]) -> None:
         self._store = store
         self._board_id = board_id
-        self._schemas = schemas
         self._on_progress = on_progress
         self._problems: list[Problem] = []
         self._snapshots: dict[int, SnapshotRecord] = {}
@@ -145,14 +141,14 @@ class Inspection:
         return True
 
     async def _read_schemas(self) -> bool:
-        for number in range(1, self._schemas.number + 1):
+        for record in await self._store.schemas(self._board_id):
             try:
-                layout = await self._schemas.layout_of(number)
+                self._layouts.append(Layout.model_validate_json(record.document))
             except ValidationError as error:
-                self._note("schema", number, f"schema {number} cannot be read: {error.error_count()} errors")
+                self._note(
+                    "schema", record.number, f"schema {record.number} cannot be read: {error.error_count()} errors"
+                )
                 return False
-            assert layout is not None
-            self._layouts.append(layout)
         return True
 
     async def _read_snapshots(self, head: BoardHead) -> int:

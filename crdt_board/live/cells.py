@@ -11,11 +11,11 @@ from pydantic import JsonValue
 
 from crdt_board.cell_writes import raise_cell, write_candidate
 from crdt_board.cells import beats, candidate_list, reading
-from crdt_board.fields import FieldSpec
+from crdt_board.fields import UNWRITTEN, FieldSpec
 from crdt_board.layout import STRICT_PREFIX
 from crdt_board.live.editor import Editor
 from crdt_board.policies import Candidate
-from crdt_board.readings import UNWRITTEN, fitting_candidates, present_wire, stored_wire
+from crdt_board.readings import fitting_candidates, present_wire, stored_wire
 from crdt_board.wire_values import document_wire, invalid_value, same_wire
 
 T = TypeVar("T")

@@ -8,7 +8,8 @@ from typing import TypeVar
 from pydantic import JsonValue, ValidationError
 
 from crdt_board.document import Document
-from crdt_board.readings import UNWRITTEN, stored_wire
+from crdt_board.fields import UNWRITTEN
+from crdt_board.readings import stored_wire
 from crdt_board.schema import BoardModel, fields_of
 from crdt_board.values import from_validation_error
 

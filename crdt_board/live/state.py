@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 import pycrdt
 from pydantic import ValidationError
 
-from crdt_board.fields import VALUE_KINDS, FieldSpec, nearest_name, plain_value
+from crdt_board.fields import UNWRITTEN, VALUE_KINDS, FieldSpec, nearest_name, plain_value
 from crdt_board.live.cells import LiveCandidates, read_value, refuse_strict, write_extreme
 from crdt_board.live.counter import LiveCounter
 from crdt_board.live.editor import Editor
@@ -18,7 +18,6 @@ from crdt_board.live.records import LiveRecords
 from crdt_board.live.sequence import LiveList
 from crdt_board.live.sets import LiveSet
 from crdt_board.live.text import LiveText
-from crdt_board.readings import UNWRITTEN
 from crdt_board.schema import BoardModel, fields_of
 from crdt_board.values import from_validation_error
 from crdt_board.wire_values import document_wire, same_wire

@@ -12,13 +12,14 @@ def assert_sound(requests: Sequence[Append]) -> None:
     """Fail when the writer of a board made a request that no store could ever write.
 
     The entries follow ``expected_seq`` without gaps under one board and epoch, the checkpoints are those of the
-    commit entries, their versions follow each other, and no board occurs twice.
+    commit entries, their versions follow each other, schemas come with a migration entry, and no board occurs twice.
     """
     boards = [request.board_id for request in requests]
     assert len(set(boards)) == len(boards), f"a board occurs twice in one append: {boards}"
     for request in requests:
         _assert_entries(request)
         _assert_checkpoints(request)
+        _assert_schemas(request)
 
 
 def deleted(tombstone: Tombstone) -> BoardDeleted:
@@ -46,3 +47,9 @@ def _assert_checkpoints(request: Append) -> None:
     assert made == commits, (request.board_id, made, commits)
     versions = [checkpoint.version for checkpoint in request.checkpoints]
     assert not versions or versions == list(range(versions[0], versions[0] + len(versions))), versions
+
+
+def _assert_schemas(request: Append) -> None:
+    numbers = [schema.number for schema in request.schemas]
+    assert not numbers or numbers == list(range(numbers[0], numbers[0] + len(numbers))), (request.board_id, numbers)
+    assert not numbers or any(entry.kind == "migration" for entry in request.entries), (request.board_id, numbers)

@@ -87,7 +87,8 @@ class Append:
     """One board's share of a group commit: entries that continue its journal after ``expected_seq``.
 
     ``checkpoints`` are those made by the ``commit`` entries among them, in order (each entry carries its own as
-    JSON), and ``keys`` the idempotency keys that those used.
+    JSON), and ``keys`` the idempotency keys that those used. ``schemas`` are those that a ``migration`` entry among
+    them begins, under the numbers that follow the board's newest.
     """
 
     board_id: str
@@ -96,6 +97,7 @@ class Append:
     entries: Sequence[Entry]
     checkpoints: Sequence[Checkpoint] = ()
     keys: Sequence[KeyRecord] = ()
+    schemas: Sequence[SchemaRecord] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,8 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadMoved:
-    """Nothing of this request was written: the board's head is elsewhere (another process appended), or it is gone."""
+    """Nothing of this request was written: the board's head is elsewhere (another process appended), or it is gone; or
+    the numbers of the request's schemas do not follow the board's newest (another process added one)."""
 
     head: BoardHead | None
 
@@ -192,9 +195,9 @@ class Store(Protocol):
     async def append(self, requests: Sequence[Append]) -> list[AppendResult]:
         """Write all requests in one transaction, synced to disk, and answer each in order.
 
-        A request whose ``expected_seq`` and ``epoch`` are not those of the head row answers `HeadMoved` and does
-        not hinder the others. A board occurs at most once in ``requests``. When it raises, none of them is
-        acknowledged, and each is either wholly written or not at all.
+        A request whose ``expected_seq`` and ``epoch`` are not those of the head row, or whose schemas do not follow
+        the newest one, answers `HeadMoved` and does not hinder the others. A board occurs at most once in
+        ``requests``. When it raises, none of them is acknowledged, and each is either wholly written or not at all.
         """
         ...
 

@@ -153,6 +153,8 @@ class MemoryStore:
             return HeadMoved(head=None)
         if (board.head.epoch, board.head.seq) != (request.epoch, request.expected_seq):
             return HeadMoved(head=board.head)
+        if request.schemas and request.schemas[0].number != len(board.schemas) + 1:
+            return HeadMoved(head=board.head)
         last = request.entries[-1]
         version, checkpoint_hash = board.head.version, board.head.checkpoint_hash
         if request.checkpoints:
@@ -162,6 +164,7 @@ class MemoryStore:
         board.entries.extend(request.entries)
         board.checkpoints.extend(request.checkpoints)
         board.keys.update((record.key, record) for record in request.keys)
+        board.schemas.extend(request.schemas)
         return Appended(seq=last.seq)
 
     async def entries(self, board_id: str, *, after: int, limit: int) -> list[Entry]:

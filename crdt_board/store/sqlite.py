@@ -139,11 +139,9 @@ class SqliteStore:
         return await self._read(rows.read_schema, "schemas", board_id)
 
     async def add_schema(self, board_id: str, schema: SchemaRecord) -> bool:
-        row = {"number": schema.number, "fingerprint": schema.fingerprint, "document": schema.document}
-
         def insert(connection: sqlite3.Connection) -> bool:
             board = _board_key(connection, board_id)
-            return connection.execute(_SQL["insert_schema"], {"board": board, **row}).rowcount == 1
+            return connection.execute(_SQL["insert_schema"], {"board": board, **_schema_row(schema)}).rowcount == 1
 
         return await self._file.write(insert)
 
@@ -245,6 +243,8 @@ def _append_all(requests: Sequence[Append], connection: sqlite3.Connection) -> l
 
 
 def _append(connection: sqlite3.Connection, request: Append) -> AppendResult:
+    if request.schemas and request.schemas[0].number != _schema_count(connection, request.board_id) + 1:
+        return HeadMoved(head=_current_head(connection, request.board_id))
     last = request.entries[-1]
     newest = bytes.fromhex(request.checkpoints[-1].hash) if request.checkpoints else None
     moved = connection.execute(
@@ -271,7 +271,18 @@ def _append(connection: sqlite3.Connection, request: Append) -> AppendResult:
             _SQL["insert_key"],
             {"board": board, "key": used.key, "fingerprint": used.fingerprint, "version": used.version},
         )
+    for schema in request.schemas:
+        inserted = connection.execute(_SQL["insert_schema"], {"board": board, **_schema_row(schema)}).rowcount
+        assert inserted == 1, (request.board_id, schema.number)
     return Appended(seq=last.seq)
+
+
+def _schema_count(connection: sqlite3.Connection, board_id: str) -> int:
+    return len(connection.execute(_SQL["schemas"], {"board_id": board_id}).fetchall())
+
+
+def _schema_row(schema: SchemaRecord) -> dict[str, object]:
+    return {"number": schema.number, "fingerprint": schema.fingerprint, "document": schema.document}
 
 
 def _current_head(connection: sqlite3.Connection, board_id: str) -> BoardHead | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from crdt_board.checkpoints import GENESIS_HASH, Checkpoint, encode_checkpoint, make_checkpoint
 from crdt_board.clock import Clock, ManualClock
 from crdt_board.journal import GENESIS_HASH as NO_ENTRY
-from crdt_board.journal import Entry, make_entry, pack_updates, unpack_updates
+from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates, unpack_updates
 from crdt_board.store.contract import (
     Append,
     Appended,
@@ -63,13 +63,18 @@ class JournalWriter:
         self._version, self._checkpoint_hash = made.version, made.hash
         return self._append(after, [self._entry(payload, made)], [made], [key] if key else [])
 
-    def _entry(self, payload: bytes, made: Checkpoint | None = None) -> Entry:
+    def migration(self, payload: bytes, *schemas: SchemaRecord) -> Append:
+        """One ``migration`` entry with the schemas that it begins."""
+        after = self._seq
+        return replace(self._append(after, [self._entry(payload, kind="migration")]), schemas=schemas)
+
+    def _entry(self, payload: bytes, made: Checkpoint | None = None, kind: EntryKind = "update") -> Entry:
         entry = make_entry(
             self._hash,
             board_id=self._head.board_id,
             epoch=self._head.epoch,
             seq=self._seq + 1,
-            kind="commit" if made else "update",
+            kind="commit" if made else kind,
             author=self._author,
             time_ms=self._clock.now_ms(),
             paths=("draft", "findings/Größe"),

@@ -485,6 +485,29 @@ class StoreContract:
             assert answers.count(True) == 1
             assert await stores[1].schemas("job") == [schema(1, f"offer {answers.index(True)}")]
 
+    async def test_a_schema_is_stored_with_its_entry(self) -> None:
+        """V11: the schemas of an append and its entries are stored together, after those that are there already."""
+        async with self.opened() as store:
+            writer = JournalWriter(await make_board(store))
+            await store.add_schema("job", schema(1))
+            request = writer.migration(b"moved", schema(2, "new"), schema(3, "new"))
+            assert await store.append([request]) == [Appended(seq=1)]
+            assert await store.schemas("job") == [schema(1), schema(2, "new"), schema(3, "new")]
+            assert [entry.kind for entry in await store.entries("job", after=0, limit=10)] == ["migration"]
+
+    async def test_a_schema_out_of_turn_is_refused_with_its_entry(self) -> None:
+        """V11: an append whose schema is not the next one, or that comes late, writes nothing and tells the head."""
+        async with self.opened() as store:
+            head = await make_board(store)
+            await store.add_schema("job", schema(1))
+            for number in (1, 3):
+                request = JournalWriter(head).migration(b"moved", schema(number, "other"))
+                assert await store.append([request]) == [HeadMoved(head=head)]
+            await store.append([JournalWriter(head).updates(b"first")])
+            assert isinstance((await store.append([JournalWriter(head).migration(b"x", schema(2))]))[0], HeadMoved)
+            assert await store.schemas("job") == [schema(1)]
+            assert len(await store.entries("job", after=0, limit=10)) == 1
+
     # Snapshots
 
     async def test_snapshots_come_newest_first(self) -> None:

@@ -64,6 +64,8 @@ class Peer:
         self._ack: tuple[int, int] | None = None
         self._requests: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
+        self._has_model = False
+        self._schema: int | None = None  # what it writes under, as far as it says
 
     @property
     def _engine(self) -> Engine:
@@ -104,6 +106,18 @@ class Peer:
 
     def miss_presence(self) -> None:
         self._missed_presence = True
+
+    def schema_changed(self) -> None:
+        engine = self._engine
+        if self._has_model:
+            refusal = engine.refusal_of(self._schema)
+            if refusal is not None:
+                assert self._room is not None
+                self._room.remove(self)  # it must not see what it would take for something else
+                self.end(refusal)
+        elif self._schema is not None and self._schema != engine.schema_version and engine.layout is not None:
+            self._schema = engine.schema_version
+            self._send(self._session.schema(engine.schema_version, engine.layout))
 
     def end(self, error: BoardError) -> None:
         self._start_ending(self._close(error))
@@ -207,6 +221,7 @@ class Peer:
                 author=event.agent or self._agent,
                 source=self,
                 origin=self._origin,
+                schema=self._schema,
                 written=partial(self._written, event.last_number),
                 is_difference=event.is_difference,
             )
@@ -231,6 +246,7 @@ class Peer:
     def _synchronise(self, state_vector: bytes, document: Document) -> None:
         """Answer a step 1; runs in the writer's task, so that nothing is published in between (invariant 2)."""
         assert self._room is not None
+        self.schema_changed()  # since the hello
         self._send(self._session.step2(document.encode(state_vector)))
         self._send_position()
         self._behind = None
@@ -254,7 +270,10 @@ class Peer:
                 board_id=engine.board_id,
             )
         if hello.layout is not None:
-            await engine.join(hello.layout)
+            self._schema = await engine.join(hello.layout, migrates=hello.migrates, agent=hello.agent)
+            self._has_model = True
+        else:
+            self._schema = engine.schema_version
         self._agent = hello.agent
         self._origin = str(hello.client_id)  # the replica, over all its connections
         greeting = control.ServerHello(
@@ -264,6 +283,7 @@ class Peer:
             version=engine.version,
             checkpoint=self._room.checkpoint,
             schema_version=engine.schema_version,
+            layout=engine.layout,
             limits=control.PeerLimits.of(self._limits),
         )
         self._send(self._session.hello(greeting))
@@ -290,24 +310,30 @@ class Peer:
             return
         self._start_request(self._finish(request_id, answer))
 
-    def _begin(self, body: control.RequestBody) -> Coroutine[Any, Any, JsonValue]:
+    def _begin(self, body: control.RequestBody) -> Coroutine[Any, Any, JsonValue]:  # noqa: PLR0911 - one a request
         """Start a request; a commit is queued at once, behind the updates that came before it (invariant 1)."""
         match body:
             case control.Commit(request=request):
-                return _committed(self._engine.commit(request.model_copy(update={"origin": self._origin})))
+                request = request.model_copy(update={"origin": self._origin})
+                return _committed(self._engine.commit(request, schema=self._schema))
             case control.ListCheckpoints(before=before, limit=limit):
                 return _checkpoints(self._engine, before, limit)
             case control.StateAt(version=version):
                 return _state_at(self._engine, version)
-            case control.Fork():
-                return _made(self._engine.fork(body.version, body.board, agent=body.agent, epoch=body.epoch))
-            case control.Merge():
-                merge = self._engine.merge(
-                    body.fork, agent=body.agent, origin=self._origin, idempotency_key=body.idempotency_key
-                )
-                return _made(merge)
+            case control.ReadState():
+                return _state(self._engine)
+            case control.Migrate(request=migration):
+                return self._engine.migrate(migration)
+            case control.Fork() | control.Merge():
+                return _made(self._branch(body))
             case _:
                 return answer_question(self._engine.history, body)
+
+    def _branch(self, body: control.Fork | control.Merge) -> Coroutine[Any, Any, Checkpoint]:
+        if isinstance(body, control.Fork):
+            return self._engine.fork(body.version, body.board, agent=body.agent, epoch=body.epoch)
+        key = body.idempotency_key
+        return self._engine.merge(body.fork, agent=body.agent, origin=self._origin, idempotency_key=key)
 
     async def _finish(self, request_id: int, answer: Coroutine[Any, Any, JsonValue]) -> None:
         try:
@@ -379,7 +405,13 @@ async def _checkpoints(engine: Engine, before: int | None, limit: int) -> JsonVa
 
 async def _state_at(engine: Engine, version: int) -> JsonValue:
     checkpoint, state = await engine.history.state_at(version)
-    return {"checkpoint": _plain(checkpoint), "state": state}
+    schema_version = engine.last_schema_like(checkpoint.schema_version)
+    return {"checkpoint": _plain(checkpoint), "state": state, "schema_version": schema_version}
+
+
+async def _state(engine: Engine) -> JsonValue:
+    state: JsonValue = (await engine.read_state()).model_dump(mode="json")
+    return state
 
 
 def _plain(checkpoint: Checkpoint) -> dict[str, JsonValue]:

@@ -44,6 +44,10 @@ class Member(Protocol):
         """Presence was left out; the member hears all of it when it can take more."""
         ...
 
+    def schema_changed(self) -> None:
+        """The board has a new schema: hear of it, or be closed when its replica cannot go on."""
+        ...
+
     def end(self, error: BoardError) -> None:
         """Close the connection because of ``error``."""
         ...
@@ -104,6 +108,10 @@ class Room:
                 member.fall_behind(state_vector)
         for shown in entries:
             self.checkpoint = shown.checkpoint or self.checkpoint
+
+    def schema_changed(self) -> None:
+        for member in self.members():
+            member.schema_changed()
 
     def stopped(self, error: BoardError) -> None:
         for member in self.members():

@@ -55,13 +55,15 @@ class Place:
         await self.stop()
         await self.start()
 
-    def open(self, model: type[Any], agent: str = "writer", board_id: str = BOARD) -> AbstractAsyncContextManager[Any]:
+    def open(
+        self, model: type[Any] | None, agent: str = "writer", board_id: str = BOARD
+    ) -> AbstractAsyncContextManager[Any]:
         if isinstance(self._address, BoardHost):
             return open_board(self._address, board_id, model, agent=agent)
         return connect(self._address, board_id, model, agent=agent)
 
     @contextlib.asynccontextmanager
-    async def open_all(self, model: type[Any], *agents: str) -> AsyncIterator[list[Any]]:
+    async def open_all(self, model: type[Any] | None, *agents: str) -> AsyncIterator[list[Any]]:
         """One replica for each agent."""
         async with contextlib.AsyncExitStack() as stack:
             yield [await stack.enter_async_context(self.open(model, agent)) for agent in agents]

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, TypeVar, overload
 from urllib.parse import urlsplit
 
 from crdt_board.board import Board, check_model, closing
 from crdt_board.board_link import BoardSession
-from crdt_board.errors import BadRequest
+from crdt_board.errors import BadRequest, ConnectionFailed, LimitExceeded
+from crdt_board.joining import join_or_migrate, migrate_board
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.replica import Replica
 from crdt_board.schema import BoardModel
+from crdt_board.views import PlainModel
 from crdt_board_client.link import RemoteLink
 
 __all__ = ["connect"]
 
 M = TypeVar("M", bound=BoardModel)
 
+_MIGRATION_SECONDS = 60.0
 
-@contextlib.asynccontextmanager
-async def connect(
+
+@overload
+def connect(
     url: str, board_id: str, model: type[M], *, agent: str, timeout: float = 5.0
-) -> AsyncIterator[Board[M]]:
+) -> AbstractAsyncContextManager[Board[M]]: ...
+@overload
+def connect(
+    url: str, board_id: str, model: None = None, *, agent: str, timeout: float = 5.0
+) -> AbstractAsyncContextManager[Board[PlainModel]]: ...
+def connect(
+    url: str, board_id: str, model: type[Any] | None = None, *, agent: str, timeout: float = 5.0
+) -> AbstractAsyncContextManager[Board[Any]]:
     """Connect to a board on a server, or make it there if there is none.
+
+    Without a ``model`` the board is a plain JSON object: see `crdt_board.live.plain.PlainState`.
 
     ``url`` is that of the server, like ``ws://127.0.0.1:8765``. The block is entered when this replica holds what the
     board holds. When the connection goes it is made again in the background, with growing pauses; edits go on
@@ -33,16 +49,53 @@ async def connect(
     Raises:
         BadRequest: ``url``, ``board_id`` or ``agent`` is not one.
         ConnectionFailed: no CRDT Board server answered at ``url`` within ``timeout`` seconds.
-        SchemaMismatch: the board has another model.
+        SchemaMismatch: the board has another model, or a migration of the model failed.
+        VersionConflict: the model migrates the board, and others wrote all the while.
     """
+    return _connect(url, board_id, model, agent, timeout)
+
+
+@contextlib.asynccontextmanager
+async def _connect(
+    url: str, board_id: str, model: type[BoardModel] | None, agent: str, timeout: float
+) -> AsyncIterator[Board[Any]]:
     check_model(model)
     check_board_id(board_id)
     check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
-    link = RemoteLink(_checked_url(url), board_id, agent, Replica(model.board_layout()))
-    session = BoardSession(link.replica, link)
-    await link.start(session, timeout)
-    async with closing(Board(session, model, agent)) as board:
+    address = _checked_url(url)
+
+    async def start(model: type[BoardModel] | None = model) -> BoardSession:
+        replica = Replica(None, strays=model is None)
+        layout, migrates = (model.board_layout(), model.board_migrations()) if model else (None, ())
+        link = RemoteLink(address, board_id, agent, replica, model=layout, migrates=migrates)
+        session = BoardSession(replica, link)
+        await link.start(session, timeout)
+        return session
+
+    if model is None:
+        session = await start()
+    else:
+        session = await join_or_migrate(start, partial(_migrate, partial(start, None), model, agent), model)
+    board: Board[Any] = Board(session, model, agent)
+    async with closing(board):
         yield board
+
+
+async def _migrate(watch: Callable[[], Awaitable[BoardSession]], model: type[BoardModel], agent: str) -> None:
+    """Migrate the board over a connection that has no model yet."""
+    session = await watch()
+    assert isinstance(session.link, RemoteLink)
+    try:
+        async with asyncio.timeout(_MIGRATION_SECONDS):
+            await migrate_board(session.link, model, agent)
+    except LimitExceeded as error:
+        raise LimitExceeded(
+            f"{error.message}; migrate this board with open_board, where its database is", **error.data
+        ) from None
+    except TimeoutError:
+        raise ConnectionFailed(f"the board was not migrated within {_MIGRATION_SECONDS:g} s") from None
+    finally:
+        await session.link.close()
 
 
 def _checked_url(url: str) -> str:

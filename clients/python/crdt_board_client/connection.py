@@ -13,7 +13,9 @@ from websockets.exceptions import ConnectionClosed
 
 from crdt_board import control, events
 from crdt_board.errors import BoardClosed, BoardError, LimitExceeded, Unavailable, VersionConflict
+from crdt_board.following import follow_schema
 from crdt_board.inline_frames import InlineFrames
+from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.replica import Replica, first_clock
 from crdt_board.session import ClientSession, Frames
@@ -44,6 +46,9 @@ class LinkState:
     wake: asyncio.Event
     """Set when there is something to send."""
     requests: Requests
+    model: Layout | None = None
+    """None for a replica without a model."""
+    migrates: tuple[int, ...] = ()
     epoch: str = ""
     """Which board this replica belongs to, of those that had its name; empty before the first connection."""
     presence_changed: bool = False
@@ -113,7 +118,8 @@ class Connection:
             agent=link.agent,
             client_id=document.client_id,
             epoch=link.epoch or None,
-            layout=document.layout,
+            layout=link.model,
+            migrates=link.migrates,
         )
         await self._send(self._session.hello(hello))
         await self._send(self._session.step1(document.state_vector()))
@@ -239,6 +245,9 @@ class Connection:
                 self._welcome = hello
                 link.epoch = hello.epoch
                 replica.update_bytes_max = hello.limits.update_bytes_max
+                follow_schema(replica, link.model, hello.layout, hello.schema_version)
+            case events.SchemaReceived(schema):
+                follow_schema(replica, link.model, schema.layout, schema.schema_version)
 
     def _take_entry(self, entry: events.EntryReceived) -> None:
         """Invariant 3. What is missing before the entry does not keep its content from being taken in."""

@@ -16,12 +16,14 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
 from crdt_board import control
-from crdt_board.board_link import AgentPresence, BoardSession, end_task
+from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import DocumentBroken
 from crdt_board.errors import BoardError, BoardReplaced, ConnectionFailed, ProtocolError
 from crdt_board.forks import new_epoch
+from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.migrations import BoardState, MigrationRequest
 from crdt_board.replica import Replica
 from crdt_board.wire import SUBPROTOCOL
 from crdt_board_client.backoff import Backoff
@@ -44,7 +46,17 @@ class RemoteLink:
     idempotency key, which every commit has.
     """
 
-    def __init__(self, url: str, board_id: str, agent: str, replica: Replica) -> None:
+    def __init__(
+        self,
+        url: str,
+        board_id: str,
+        agent: str,
+        replica: Replica,
+        *,
+        model: Layout | None = None,
+        migrates: tuple[int, ...] = (),
+    ) -> None:
+        """``model`` is the layout of the agent's model, if it has one, and ``migrates`` what that migrates from."""
         self.board_id = board_id
         self.replica = replica
         self.failure: BoardError | None = None
@@ -54,7 +66,7 @@ class RemoteLink:
         self._table.announce(AgentPresence(agent=agent))
         self._wake = asyncio.Event()
         self._requests = Requests(self._wake.set)
-        self._state = LinkState(board_id, agent, replica, self._table, self._wake, self._requests)
+        self._state = LinkState(board_id, agent, replica, self._table, self._wake, self._requests, model, migrates)
         self._connection: Connection | None = None
         self._numbered = 0
         self._key_prefix = secrets.token_hex(8)
@@ -97,12 +109,22 @@ class RemoteLink:
         assert isinstance(result, list)
         return [Checkpoint.model_validate(item) for item in result]
 
-    async def state_at(self, version: int) -> tuple[Checkpoint, dict[str, JsonValue]]:
+    async def state_at(self, version: int) -> StoredState:
         result = await self._ask(control.StateAt(version=version))
         assert isinstance(result, dict)
-        state = result["state"]
+        state, schema_version = result["state"], result["schema_version"]
         assert isinstance(state, dict)
-        return Checkpoint.model_validate(result["checkpoint"]), state
+        assert isinstance(schema_version, int)
+        checkpoint = Checkpoint.model_validate(result["checkpoint"])
+        return StoredState(checkpoint=checkpoint, state=state, schema_version=schema_version)
+
+    async def read_state(self) -> BoardState:
+        return BoardState.model_validate(await self._ask(control.ReadState()))
+
+    async def migrate(self, request: MigrationRequest) -> int:
+        number = await self._ask(control.Migrate(request=request))
+        assert isinstance(number, int)
+        return number
 
     async def fork(self, version: int, board_id: str, agent: str) -> Checkpoint:
         made = await self._ask(control.Fork(version=version, board=board_id, epoch=new_epoch(), agent=agent))

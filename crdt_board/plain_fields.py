@@ -1,0 +1,166 @@
+"""Fields as far as the layout of a board says what they are: for agents and writers that do not have the model.
+
+The counterpart of `crdt_board.fields` for plain JSON values. Defaults are not in a layout, so a field that holds one
+value and was never written has none here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NoReturn, cast
+
+import jsonschema_rs
+from pydantic import JsonValue
+
+from crdt_board.cells import fits
+from crdt_board.counters import check_amount
+from crdt_board.document import Document
+from crdt_board.fields import UNWRITTEN, VALUE_KINDS, nearest_name, plain_value
+from crdt_board.layout import FieldKind, FieldLayout
+from crdt_board.orders import CellOrder
+from crdt_board.wire_values import check_text, check_wire, child_path, element_key, invalid_value, same_wire
+
+_EMPTY: dict[FieldKind, JsonValue] = {"text": "", "counter": 0, "list": [], "set": [], "record_list": []}
+
+
+class PlainField:
+    """One field of a layout, and of records those in them."""
+
+    def __init__(self, layout: FieldLayout) -> None:
+        self.layout = layout
+
+    @property
+    def name(self) -> str:
+        return self.layout.name
+
+    @property
+    def kind(self) -> FieldKind:
+        return self.layout.kind
+
+    @property
+    def order(self) -> CellOrder | None:
+        return self.layout.order
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no value before one was written."""
+        return self.kind in VALUE_KINDS
+
+    @cached_property
+    def inside(self) -> dict[str, PlainField]:
+        """The fields of each record."""
+        return {field.name: PlainField(field) for field in self.layout.fields}
+
+    def default_wire(self) -> JsonValue:
+        """What an empty container reads as."""
+        return _EMPTY.get(self.kind, {})
+
+    def to_wire(self, value: object, path: str | None = None) -> JsonValue:
+        """All of the field's value in wire form, a copy; ``value`` is JSON, or for a set also a Python set.
+
+        Raises:
+            InvalidValue: it is not what this field holds.
+        """
+        path = self.name if path is None else path
+        value = plain_value(value)
+        match self.kind:
+            case "text":
+                return check_text(value, path)
+            case "counter":
+                return check_amount(value, path)
+            case "set":
+                return self._set_wire(value, path)
+            case "dict" | "records":
+                if not isinstance(value, Mapping):
+                    raise invalid_value(path, f"is an object with keys, not {_name_of(value)}")
+                if self.kind == "records":
+                    return {
+                        check_text(key, path): self._record_wire(each, child_path(path, key))
+                        for key, each in value.items()
+                    }
+                value = dict(value)
+            case "list":
+                if not isinstance(value, list | tuple):
+                    raise invalid_value(path, f"is a list, not {_name_of(value)}")
+                value = list(value)
+        wire = check_wire(value, path)
+        self._check(wire, path)
+        return wire
+
+    def stored_in(self, state: Mapping[str, JsonValue]) -> JsonValue:
+        """The field's value in a state or record; without one an object that equals no value."""
+        if self.name in state:
+            return state[self.name]
+        return cast(JsonValue, UNWRITTEN) if self.required else self.default_wire()
+
+    def present_in(self, state: Mapping[str, JsonValue]) -> JsonValue:
+        """What the field reads as in a state: of candidates the newest."""
+        wire = self.stored_in(state)
+        if self.kind == "candidates" and isinstance(wire, list):
+            return cast(list[dict[str, JsonValue]], wire)[0]["value"]
+        return wire
+
+    def same(self, one: JsonValue, other: JsonValue) -> bool:
+        """Whether two values of the field in wire form read alike."""
+        if one is UNWRITTEN or other is UNWRITTEN:
+            return one is other
+        if self.kind != "records" or not (isinstance(one, dict) and isinstance(other, dict)):
+            return same_wire(one, other)
+        return one.keys() == other.keys() and all(self._same_record(each, other[key]) for key, each in one.items())
+
+    def _same_record(self, one: JsonValue, other: JsonValue) -> bool:
+        if not (isinstance(one, dict) and isinstance(other, dict)):
+            return same_wire(one, other)
+        return all(field.same(field.stored_in(one), field.stored_in(other)) for field in self.inside.values())
+
+    def _set_wire(self, value: object, path: str) -> JsonValue:
+        if not isinstance(value, list | tuple | set | frozenset):
+            raise invalid_value(path, f"is a set, given as a list of its elements, not {_name_of(value)}")
+        elements = {element_key(wire): wire for each in value for wire in [check_wire(each, path)]}
+        wire: JsonValue = [elements[key] for key in sorted(elements)]
+        self._check(wire, path)
+        return wire
+
+    def _record_wire(self, record: object, path: str) -> dict[str, JsonValue]:
+        record = plain_value(record)
+        if not isinstance(record, Mapping):
+            raise invalid_value(path, f"a record is an object with its fields, not {_name_of(record)}")
+        for name in record:
+            if name not in self.inside:
+                hint = nearest_name(name, self.inside)
+                raise invalid_value(child_path(path, str(name)), f"the record has no such field{hint}")
+        for field in self.layout.fields:
+            if field.required and field.name not in record:
+                raise invalid_value(child_path(path, field.name), "is missing, and has no default")
+        return {name: self.inside[name].to_wire(value, child_path(path, name)) for name, value in record.items()}
+
+    def _check(self, wire: JsonValue, path: str) -> None:
+        """By the field's JSON Schema, and for `Max` and `Min` fields by their order."""
+        if self.layout.json_schema:
+            try:
+                problem = next(self._validator.iter_errors(wire), None)
+            except ValueError as error:  # the layout came from a peer
+                raise invalid_value(path, f"its JSON Schema cannot be used: {str(error).splitlines()[0]}") from None
+            if problem is not None:
+                raise invalid_value(child_path(path, *problem.instance_path), problem.message)
+        if self.kind in ("max", "min") and not fits(self.layout, wire):
+            raise invalid_value(path, "is no value that this field compares")
+
+    @cached_property
+    def _validator(self) -> Any:
+        return jsonschema_rs.validator_for(self.layout.json_schema, retriever=_refuse_to_fetch)
+
+
+def plain_field(document: Document, name: str) -> PlainField:
+    """A field of the document's layout; a scalar of any value, when the layout does not name it."""
+    return PlainField(document.layout.by_name.get(name) or FieldLayout.model_construct(name=name, kind="scalar"))
+
+
+def _refuse_to_fetch(uri: str) -> NoReturn:
+    """A schema is complete in itself: a peer must not make this process open what its schema names."""
+    raise ValueError(f"it refers to {uri}")
+
+
+def _name_of(value: object) -> str:
+    return "null" if value is None else f"a {type(value).__name__}"
