@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
 from crdt_board_server.cli import app
 from support.serving import serving
+from support.waiting import DEADLINE_SECONDS
 
 BOARD = "job-884"
 
@@ -221,8 +223,80 @@ async def test_the_command_line_changes_whole_boards(
     assert (code, "was deleted by dan" in problems) == (1, True)
     assert "made board alt at version 2" in await run("import", str(file))
     assert json.loads(await run("show", "alt", "--json"))["state"]["status"] == "DONE"
+    assert "has the state of 1" in await run("restore", "alt", "1")
     assert "made board fresh" in await run("create", "fresh")
     assert not [each.name for each in tmp_path.iterdir() if each.name.startswith(".")]
+
+
+async def test_a_commit_over_http_keeps_its_promises(client: httpx.AsyncClient) -> None:
+    """V1, V4, V10: If-Match has one winner, a key is one commit, what does not fit is refused naming the path."""
+    address = f"/api/boards/{BOARD}/commits"
+    body = {"step": "http", "patch": {"status": "AGAIN", "plan": ["ship", "x"]}, "agent": "dan"}
+    made = await client.post(address, json=body, headers={"If-Match": '"2"', "Idempotency-Key": "k"})
+    assert (made.status_code, made.headers["etag"], made.json()["agent"]) == (201, '"3"', "dan")
+    again = await client.post(address, json=body, headers={"If-Match": '"2"', "Idempotency-Key": "k"})
+    assert again.json() == made.json()
+    late = await client.post(address, json={"step": "late", "patch": {"status": "X"}}, headers={"If-Match": '"2"'})
+    assert (late.status_code, late.json()["code"]) == (409, "version_conflict")
+    assert late.json()["data"]["changed"] == ["plan", "status"]
+    for patch, path in (({"status": 7}, "status"), ({"findings": {"f1": {"nope": 1}}}, "findings/f1/nope")):
+        wrong = await client.post(address, json={"step": "wrong", "patch": patch})
+        assert (wrong.status_code, wrong.json()["code"], wrong.json()["data"]["path"]) == (422, "invalid_value", path)
+    assert (await client.post(address, json={"step": "x"}, headers={"If-Match": "x"})).status_code == 400
+    assert (await client.post("/api/boards/nope/commits", json={"step": "x"})).status_code == 404
+    state = (await got(client, f"/{BOARD}/state"))["state"]
+    assert (state["status"], state["plan"]) == ("AGAIN", ["ship", "x"])
+    back = await client.post(f"/api/boards/{BOARD}/restores", json={"version": 1})
+    assert (back.status_code, back.json()["version"]) == (201, 4)
+    assert (await got(client, f"/{BOARD}/state"))["state"]["findings"] == {"f1": {"title": "cast"}}
+
+
+async def test_the_event_stream_goes_on_where_a_client_was(client: httpx.AsyncClient) -> None:
+    """Entries in order, old and new ones, each once; a deletion ends the stream."""
+
+    async def read(until: str, **options: Any) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        async with client.stream("GET", f"/api/boards/{BOARD}/events", **options) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            name = ""
+            async for line in answer.aiter_lines():
+                if line.startswith("event: "):
+                    name = line[7:]
+                elif line.startswith("data: "):
+                    found.append((name, line[6:]))
+                    if until in line:
+                        return found
+        return found
+
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        first = await read('"seq":4', params={"after": 1})
+        assert [name for name, _ in first] == ["commit", "update", "commit"]
+        following = asyncio.create_task(read('"seq":6', headers={"Last-Event-ID": "4"}))
+        await client.post(f"/api/boards/{BOARD}/commits", json={"step": "next"})
+        assert [json.loads(data)["seq"] for _, data in await following] == [5, 6]
+        ending = asyncio.create_task(read("board_deleted", params={"after": 5}))
+        await asyncio.sleep(0)
+        await client.delete(f"/api/boards/{BOARD}")
+        assert (await client.get(f"/api/boards/{BOARD}/events")).status_code == 410
+        told = await ending
+        assert not told or told[-1][0] in ("commit", "error")  # the stream may not have begun before the deletion
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_watch_prints_what_happens(client: httpx.AsyncClient, database: Path, place: str) -> None:
+    """One line for each entry, from the wanted one on, while the board goes on; Ctrl-C ends it."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+    program = Path(sys.executable).with_name("crdt-board")
+    process = await asyncio.create_subprocess_exec(
+        str(program), "watch", BOARD, "--after", "4", "--json", *where, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        assert json.loads(await process.stdout.readline())["seq"] == 5
+        await client.post(f"/api/boards/{BOARD}/commits", json={"step": "next"})
+        assert json.loads(await process.stdout.readline())["kind"] == "commit"
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() in (0, 130)
 
 
 async def test_a_deletion_is_asked_about(client: httpx.AsyncClient, database: Path) -> None:

@@ -96,6 +96,9 @@ class _Server(uvicorn.Server):
         A process and its group are often signalled in the same moment, which is one wish and not two.
         """
         now = asyncio.get_running_loop().time()
+        app = self.config.app
+        if isinstance(app, FastAPI):
+            end_streams(app)
         if self.should_exit and now - self._stopped_at > _IMPATIENT_SECONDS:
             self.force_exit = True
         elif not self.should_exit:
@@ -115,6 +118,7 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
             keep_alive.cancel()
 
     app = FastAPI(title="CRDT Board", version=__version__, lifespan=lifespan, summary="Boards and their past.")
+    app.state.stopping, app.state.bells = asyncio.Event(), set()  # what ends event streams when the server stops
     install_problems(app)
     app.include_router(board_routes(host))
 
@@ -130,6 +134,13 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
         return JSONResponse(content, status_code=503 if problems else 200)
 
     return app
+
+
+def end_streams(app: FastAPI) -> None:
+    """Let every event stream end: the server waits for answers under way."""
+    app.state.stopping.set()
+    for bell in app.state.bells:
+        bell.set()
 
 
 async def _problems(host: BoardHost, peers: Peers) -> list[str]:

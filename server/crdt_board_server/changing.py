@@ -1,4 +1,4 @@
-"""The commands that change whole boards: ``create fork forks merge export import delete``."""
+"""The commands that change whole boards: ``create fork forks merge restore export import delete``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Agent = Annotated[str, typer.Option(help="Under whose name it is recorded.", def
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (create, fork, forks, merge, export, delete):
+    for command in (create, fork, forks, merge, restore, export, delete):
         app.command()(command)
     app.command("import")(import_)
 
@@ -101,6 +101,26 @@ def merge(
     made = run(db, url, lambda source: source.merge(board, source_board, agent))
     changed = ", ".join(made.fields) or "nothing"
     _print_made(made, as_json, f"{made.pointer} holds what {source_board} has; changed: {changed}")
+
+
+def restore(
+    board: Board,
+    version: Annotated[str, typer.Argument(help="A version, or a pointer to one.")],
+    *,
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Commit the state that a version had as a new version; nothing is erased."""
+
+    async def make(source: Source) -> Any:
+        return await source.restore(board, await version_of(source, board, version), agent)
+
+    made = run(db, url, make)
+    _print_made(
+        made, as_json, f"{made.pointer} has the state of {version}; changed: {', '.join(made.fields) or 'nothing'}"
+    )
 
 
 def export(

@@ -1,7 +1,8 @@
-"""The commands that look at boards: ``boards show history diff blame verify``."""
+"""The commands that look at boards: ``boards show history diff blame watch verify``."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
@@ -40,7 +41,7 @@ Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many at most, new
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (boards, show, history, diff, blame, verify):
+    for command in (boards, show, history, diff, blame, watch, verify):
         app.command()(command)
 
 
@@ -146,6 +147,33 @@ def blame(
         when = f"version {each.version} ({each.step})" if each.version else f"entry {each.seq}"
         out.print(Text.assemble((f"{each.agent}, {when}, {show_time(each.time_ms)}", f"bold {color}")))
         out.print(Text(f"  {each.text}", style=color))
+
+
+def watch(
+    board: Board,
+    *,
+    after: Annotated[
+        int | None, typer.Option(min=0, help="Begin after this entry; with what comes next without.")
+    ] = None,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the entries of a board as they become durable, until Ctrl-C; with --json one object a line."""
+
+    async def look(source: Source) -> None:
+        begin = (await source.board(board)).seq if after is None else after
+        async for entry in source.watch(board, begin):
+            if as_json:
+                typer.echo(entry.model_dump_json(exclude_none=True))
+            else:
+                what = Text.assemble(
+                    (entry.author, "bold"), f" {entry.kind}", style="" if entry.kind != "commit" else "green"
+                )
+                out.print(Text(f"{entry.seq} {show_time(entry.time_ms)} "), what, Text(", ".join(entry.paths)))
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run(db, url, look)
 
 
 def verify(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:

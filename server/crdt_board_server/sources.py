@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
@@ -11,12 +13,13 @@ import httpx
 from pydantic import BaseModel
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.errors import BadRequest, ConnectionFailed, from_details
+from crdt_board.errors import BadRequest, BoardError, ConnectionFailed, from_details
 from crdt_board.exports import EXPORT_TYPE, export_board, import_board
 from crdt_board.forks import new_epoch
 from crdt_board.history import BoardHistory, Fork, PathEdit, StateDiff, Stretch, Verification
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
+from crdt_board.local import open_board
 from crdt_board.store.lookup import existing_head
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.api.answers import (
@@ -27,12 +30,14 @@ from crdt_board_server.api.answers import (
     CheckpointPage,
     EditPage,
     ForkPage,
+    JournalEntry,
 )
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
 _PAGE = 1_000
 _SECONDS = 30.0
+_POLL_SECONDS = 0.2
 
 Progress = Callable[[int, int], None]
 """Called with how much of how much is done."""
@@ -70,6 +75,12 @@ class Source(Protocol):
         ...
 
     async def merge(self, board_id: str, fork: str, agent: str) -> Checkpoint: ...
+
+    async def restore(self, board_id: str, version: int, agent: str) -> Checkpoint: ...
+
+    def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+        """The entries after ``after``, and from then on each as it becomes durable."""
+        ...
 
     async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None: ...
 
@@ -152,6 +163,21 @@ class StoreSource:
         async with self._host.board(board_id) as engine:
             return await engine.merge(check_board_id(fork), agent=agent)
 
+    async def restore(self, board_id: str, version: int, agent: str) -> Checkpoint:
+        await self.board(board_id)
+        async with open_board(self._host, board_id, agent=agent) as board:
+            return await board.restore(version)
+
+    async def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+        while True:
+            page = await self._store.entries(board_id, after=after, limit=_PAGE)
+            for entry in page:
+                after = entry.seq
+                yield JournalEntry.of(entry, payload=False)
+            if not page:
+                await self.board(board_id)
+                await asyncio.sleep(_POLL_SECONDS)
+
     async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None:
         await export_board(self._store, check_board_id(board_id), file, on_progress)
 
@@ -221,6 +247,30 @@ class ServerSource:
         answer = await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/merges", json=body)
         return Checkpoint.model_validate_json(answer.content)
 
+    async def restore(self, board_id: str, version: int, agent: str) -> Checkpoint:
+        body = {"version": version, "agent": agent}
+        answer = await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/restores", json=body)
+        return Checkpoint.model_validate_json(answer.content)
+
+    async def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+        address = f"/api/boards/{check_board_id(board_id)}/events"
+        try:
+            async with self._client.stream("GET", address, params={"after": after}, timeout=None) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise self._problem(answer)
+                event = ""
+                async for line in answer.aiter_lines():
+                    name, _, value = line.partition(": ")
+                    if name == "event":
+                        event = value
+                    elif name == "data" and event == "error":
+                        raise from_details(json.loads(value))
+                    elif name == "data":
+                        yield JournalEntry.model_validate_json(value)
+        except httpx.HTTPError as error:
+            raise ConnectionFailed(f"lost {self._address}: {str(error) or type(error).__name__}") from error
+
     async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None:
         answer = await self._ask("GET", f"/api/boards/{check_board_id(board_id)}/export")
         file.write(answer.content)
@@ -244,7 +294,10 @@ class ServerSource:
             ) from error
         if answer.is_success:
             return answer
+        raise self._problem(answer)
+
+    def _problem(self, answer: httpx.Response) -> BoardError:
         if answer.headers.get("content-type", "").startswith("application/problem+json"):
             problem = answer.json()
-            raise from_details({"code": problem["code"], "message": problem["detail"], "data": problem.get("data")})
-        raise ConnectionFailed(f"{self._address} answered {answer.status_code}: is it a CRDT Board server?")
+            return from_details({"code": problem["code"], "message": problem["detail"], "data": problem.get("data")})
+        return ConnectionFailed(f"{self._address} answered {answer.status_code}: is it a CRDT Board server?")

@@ -24,6 +24,29 @@ class NewBoardRequest(BaseModel):
     board: str = Field(description="Its id.", examples=["job-885"])
 
 
+class CommitBody(BaseModel):
+    """A checkpoint to make. ``patch`` maps fields to the values that they shall have, in wire form."""
+
+    step: Annotated[str, Field(min_length=1, max_length=DEFAULT_LIMITS.step_chars_max, examples=["review"])]
+    patch: dict[str, JsonValue] = {}
+    reads: list[str] | None = Field(
+        default=None, description="With If-Match: conflict only when one of these fields was changed since."
+    )
+    agent: AgentName = "api"
+    output: JsonValue = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    trace: str | None = None
+    handoff: JsonValue = None
+    tags: list[str] = []
+
+
+class RestoreRequest(BaseModel):
+    """A version to go back to, by a new version."""
+
+    version: Annotated[int, Field(ge=1, le=2**53 - 1)]
+    agent: AgentName = "api"
+
+
 class ForkRequest(BaseModel):
     """A fork to make, at ``version`` or at the newest."""
 

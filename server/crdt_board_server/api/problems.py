@@ -37,7 +37,7 @@ class ProblemDocument(BaseModel):
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The part of a route's description that says with which statuses it answers problems."""
     content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-    return {status: {"model": ProblemDocument, "content": content} for status in (400, *statuses, 422, 503)}
+    return {status: {"model": ProblemDocument, "content": content} for status in (400, 413, *statuses, 422, 503)}
 
 
 def install_problems(app: FastAPI) -> None:

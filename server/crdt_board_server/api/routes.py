@@ -6,7 +6,9 @@ from fastapi import APIRouter
 
 from crdt_board.host import BoardHost
 from crdt_board_server.api.changing import add_changing
+from crdt_board_server.api.committing import add_committing
 from crdt_board_server.api.reading import add_reading
+from crdt_board_server.api.watching import add_watching
 
 
 def board_routes(host: BoardHost) -> APIRouter:
@@ -14,4 +16,6 @@ def board_routes(host: BoardHost) -> APIRouter:
     routes = APIRouter(prefix="/api", tags=["boards"])
     add_reading(routes, host)
     add_changing(routes, host)
+    add_committing(routes, host)
+    add_watching(routes, host)
     return routes
