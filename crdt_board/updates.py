@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pycrdt
@@ -10,13 +11,16 @@ from crdt_board.errors import LimitExceeded, MalformedUpdate
 from crdt_board.limits import Limits
 from crdt_board.reader import Reader
 from crdt_board.update_walk import walk
-from crdt_board.varint import write_varuint
+from crdt_board.usual_updates import usual_ends
+from crdt_board.varint import read_varuint, write_varuint
 
 EMPTY_UPDATE = b"\x00\x00"
 """The update that changes nothing."""
 
 _CLOCK_END = 1 << 32  # clocks are 32 bit in yrs, so a larger number in a state vector is a client id
 _LARGE_STATE_BYTES = 1024
+_ONE_CLIENT = re.compile(rb"\x01[\x01-\x7f]([\x80-\xff]{0,8}+[\x00-\x7f])([\x80-\xff]{0,3}+[\x00-\x7f])")
+"""The beginning of an update of a few structs by one client: its id, and the clock of the first struct."""
 
 
 def check_update(update: bytes, limits: Limits) -> dict[int, int]:
@@ -27,7 +31,8 @@ def check_update(update: bytes, limits: Limits) -> dict[int, int]:
     types, which are applied without complaint. An update of a million announced clients makes yrs reserve and clear
     the room for them. What else is refused is in `crdt_board.update_walk`.
 
-    Costs about 5 µs for a small update, 3 µs a struct and 0.5 µs a value (0.1 s for a list of 50,000 small objects).
+    Costs about 0.6 µs for an update of one struct, 1 µs for each struct of a small one of the common kinds; else 3 µs a
+    struct and 0.5 µs a value (0.1 s for a list of 50,000 small objects).
 
     Raises:
         LimitExceeded: it has more than ``update_bytes_max`` bytes.
@@ -42,7 +47,8 @@ def check_update(update: bytes, limits: Limits) -> dict[int, int]:
             value=size,
             maximum=limits.update_bytes_max,
         )
-    return walk(update, limits.nesting_depth_max)
+    ends = usual_ends(update, limits.nesting_depth_max)
+    return walk(update, limits.nesting_depth_max) if ends is None else ends
 
 
 def is_integrated(update: bytes, state_vector: bytes) -> bool:
@@ -53,7 +59,8 @@ def is_integrated(update: bytes, state_vector: bytes) -> bool:
     snapshot.
 
     Costs 0.5 µs with 10 clients in the state vector, 10 µs with 1,000 and 50 µs with 5,000, but at most 15 µs there
-    when the update comes from one client whose id is 2^32 or more. Deletions add 3 µs and one more such look.
+    when the update comes from one client whose id is 2^32 or more. Deletions of what the same client wrote earlier add
+    2 µs, others 4 µs and one more such look.
 
     Raises:
         MalformedUpdate: either is not what it should be.
@@ -62,7 +69,9 @@ def is_integrated(update: bytes, state_vector: bytes) -> bool:
     rest = _beyond(update, known)
     if rest[0] != 0:
         return False
-    return rest == EMPTY_UPDATE or _beyond(_deleted_structs(rest), state_vector)[0] == 0
+    if rest == EMPTY_UPDATE or _deletes_own_past(update, rest):
+        return True
+    return _beyond(_deleted_structs(rest), state_vector)[0] == 0
 
 
 def decode_state_vector(data: bytes) -> dict[int, int]:
@@ -91,6 +100,20 @@ def _beyond(update: bytes, state_vector: bytes) -> bytes:
         return pycrdt.get_update(update, state_vector)
     except ValueError as error:
         raise MalformedUpdate(f"not an update: {error}") from None
+
+
+def _deletes_own_past(update: bytes, deletions: bytes) -> bool:
+    """Whether ``update``, which is integrated and deletes ``deletions``, is known to delete only what came before it.
+
+    That is so when its one client deletes nothing but what it wrote itself up to the clock where the update begins.
+    """
+    found = _ONE_CLIENT.match(update)
+    if found is None or not deletions.startswith(b"\x00\x01" + found[1]):
+        return False
+    reader = Reader(deletions)
+    reader.position = 2 + len(found[1])
+    begin, _ = read_varuint(found[2], 0)
+    return all(reader.varuint() + reader.varuint() <= begin for _ in range(reader.varuint()))
 
 
 def _deleted_structs(update: bytes) -> bytes:
