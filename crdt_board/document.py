@@ -20,10 +20,12 @@ from crdt_board.cells import CELL_KINDS, reading
 from crdt_board.containers import Containers
 from crdt_board.errors import MalformedUpdate
 from crdt_board.layout import BOARD_ROOT, SINGLE_KINDS, STATE_ROOT, STRICT_PREFIX, FieldKind, FieldLayout, Layout
+from crdt_board.record_creation import creation_end
 from crdt_board.records import SharedType, changed_paths, records_wire, split_path
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
-from crdt_board.updates import EMPTY_UPDATE
+from crdt_board.update_walk import first_clocks
+from crdt_board.updates import EMPTY_UPDATE, encode_state_vector
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
 
@@ -374,6 +376,26 @@ class Document:
             self.doc.unobserve(subscription)
         self._look_beyond_gaps()
         return captured[0] if captured else EMPTY_UPDATE
+
+    def apart(self, update: bytes) -> list[bytes]:
+        """``update``, which was made here just now, as it is to travel: before it and one by one, what opens records.
+
+        An update that holds operations of two clients does not survive every order of arrival [measured]: yrs takes in
+        a part of one that comes before what it builds on.
+        """
+        opened = self._containers.opened
+        if not opened:
+            return [update]
+        clocks = first_clocks(update)
+        apart: list[bytes] = []
+        for opening in opened:
+            client, end = creation_end(opening)
+            if client in clocks:  # else it was known already
+                clocks[client] = end
+                apart.append(opening)
+        opened.clear()
+        rest = pycrdt.get_update(update, encode_state_vector(clocks))
+        return apart if rest == EMPTY_UPDATE else [*apart, rest]
 
     def expect_gaps(self) -> None:
         """An update was applied that builds on missing ones: from now on events are not all that tells of changes.

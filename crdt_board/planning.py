@@ -211,10 +211,11 @@ def plan_commit(
         return None
     document, request = loaded.document, commit.request
     committer = Committer(request.agent, now_ms)
-    update = EMPTY_UPDATE
+    updates: list[bytes] = []
     if request.patch:
         try:
             update = document.capture(lambda: apply_patch(document, request.patch, committer))
+            updates = [] if update == EMPTY_UPDATE else document.apart(update)
         except BoardError as error:
             commit.refuse(error)
             return None
@@ -225,7 +226,7 @@ def plan_commit(
         "commit",
         request.agent,
         None,
-        [] if update == EMPTY_UPDATE else [update],
+        updates,
         bounded_paths(document.take_touched(), limits.entry_paths_max),
         commit=commit,
         checksum=document.checksum(),
