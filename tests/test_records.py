@@ -16,6 +16,7 @@ from pydantic import create_model
 
 from crdt_board.document import Document
 from crdt_board.errors import InvalidValue
+from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.record_creation import creation_id, creation_update, place_of_new, record_shape
 from crdt_board.replica import Change
@@ -692,3 +693,52 @@ def test_the_deepest_records_can_be_written() -> None:
     agree(one, two)
     walk(one.document.encode(), DEFAULT_LIMITS.nesting_depth_max)
     assert record.log in ("onetwo", "twoone")
+
+
+# Checksums
+
+
+def test_a_checksum_counts_each_record_as_it_is_now() -> None:
+    """A record that is changed, removed, made again or put there by another client is in the next checksum."""
+    one, two = pair()
+    foreign: pycrdt.Doc[Any] = pycrdt.Doc()
+    changes: list[Callable[[], object]] = [
+        lambda: one.state.findings["f"].notes.append("x"),
+        lambda: setattr(one.state.findings["g"], "title", "x"),
+        lambda: one.state.findings["g"].steps["s"].log.append("deep"),
+        lambda: two.state.findings["g"].steps["s"].log.append("theirs"),
+        lambda: one.state.findings.pop("f"),
+        lambda: setattr(two.state.findings["f"], "title", "again"),
+        lambda: foreign.get("findings", type=pycrdt.Map).update({"f": "no record", "h": [1, {"a": None}]}),
+        lambda: two.state.findings.__setitem__("f", FULL),
+        two.state.findings.clear,
+    ]
+    seen: set[str] = set()
+    for change in changes:
+        change()
+        exchange(one, two)
+        for agent in (one, two):
+            agent.replica.receive([foreign.get_update()], agent="x", seq=None)
+            foreign.apply_update(agent.document.encode())
+            fresh = Document(LAYOUT)
+            fresh.apply_or_raise([agent.document.encode()])
+            assert agent.document.checksum() == fresh.checksum()
+        seen.add(one.document.checksum())
+    assert len(seen) == len(changes)
+
+
+def test_a_checksum_knows_records_after_another_layout_was_declared() -> None:
+    """What was kept of records under one layout is not used under the next, also where that lacks their field."""
+    agent, other = pair()
+    agent.state.findings["f"].title = agent.state.findings["untouched"].title = "x"
+    findings = LAYOUT.by_name["findings"]
+    smaller = findings.model_copy(update={"fields": findings.fields[1:]})  # without the title
+    layouts = [LAYOUT, Layout(title="R", fields=(smaller,)), Layout(title="R", fields=()), LAYOUT]
+    for number, layout in enumerate(layouts):
+        agent.document.checksum()
+        agent.document.declare(layout)
+        other.state.findings["f"].severity = number + 1
+        exchange(agent, other)
+        fresh = Document(layout)
+        fresh.apply_or_raise([agent.document.encode()])
+        assert agent.document.checksum() == fresh.checksum()
