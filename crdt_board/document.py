@@ -387,8 +387,8 @@ class Document:
     def apart(self, update: bytes) -> list[bytes]:
         """``update``, which was made here just now, as it is to travel: before it and one by one, what opens records.
 
-        An update that holds operations of two clients does not survive every order of arrival [measured]: yrs takes in
-        a part of one that comes before what it builds on.
+        So what opens a record waits for nothing else that this replica wrote, and no update is of two clients, of which
+        yrs would take in a part when it comes before what the other part builds on.
         """
         opened = self._containers.opened
         if not opened:

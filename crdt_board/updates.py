@@ -18,6 +18,7 @@ EMPTY_UPDATE = b"\x00\x00"
 
 _CLOCK_END = 1 << 32  # clocks are 32 bit in yrs, so a larger number in a state vector is a client id
 _LARGE_STATE_BYTES = 1024
+_LOOKS_MAX = 8
 _CONTINUED = bytes(range(0x80, 0x100))  # all but the last byte of a number
 
 
@@ -57,7 +58,8 @@ def is_integrated(update: bytes, state_vector: bytes) -> bool:
     snapshot.
 
     Costs 0.5 µs with 10 clients in the state vector, 10 µs with 1,000 and 50 µs with 5,000, but at most 15 µs there
-    when the update comes from one client whose id is 2^32 or more. Deletions add 2 µs.
+    when the update comes from one client whose id is 2^32 or more. Deletions add 2 µs, of
+    several clients 4 µs and one more such look.
 
     Raises:
         MalformedUpdate: either is not what it should be.
@@ -101,15 +103,18 @@ def _holds_deleted(deletions: bytes, state_vector: bytes) -> bool:
     """Whether every struct that the struct-less update ``deletions`` deletes is inside ``state_vector``."""
     reader = Reader(deletions)
     reader.byte()
+    ends: dict[int, int] = {}
     for _ in range(reader.count(bytes_each=2)):
-        start = reader.position
         client = reader.varuint()
-        at = _behind_client(client, deletions[start : reader.position], state_vector)
-        reached = read_varuint(state_vector, at)[0] if at else 0
         for _ in range(reader.count(bytes_each=2)):
-            if reader.varuint() + reader.varuint() > reached:
-                return False
-    return True
+            ends[client] = max(ends.get(client, 0), reader.varuint() + reader.varuint())
+    if len(ends) == 1:
+        [(client, end)] = ends.items()
+        at = _behind_client(client, write_varuint(client), state_vector)
+        if at is not None:
+            return at > 0 and read_varuint(state_vector, at)[0] >= end
+    collected = [b"\x01" + write_varuint(client) + b"\x00\x00" + write_varuint(end) for client, end in ends.items()]
+    return _beyond(write_varuint(len(ends)) + b"".join(collected) + b"\x00", state_vector)[0] == 0
 
 
 def _relevant_state(update: bytes, state_vector: bytes) -> bytes:
@@ -124,6 +129,8 @@ def _relevant_state(update: bytes, state_vector: bytes) -> bytes:
     client = reader.varuint()
     encoded = write_varuint(client)
     at = _behind_client(client, encoded, state_vector)
+    if at is None:
+        return state_vector
     if at == 0:
         return b"\x00"
     found = Reader(state_vector)
@@ -132,16 +139,19 @@ def _relevant_state(update: bytes, state_vector: bytes) -> bytes:
     return b"\x01" + state_vector[at - len(encoded) : found.position]
 
 
-def _behind_client(client: int, encoded: bytes, state_vector: bytes) -> int:
+def _behind_client(client: int, encoded: bytes, state_vector: bytes) -> int | None:
     """The position of a client's clock in a state vector, 0 when the client is not in it.
 
     What is found is a number when the byte before it ends one, and a client when it cannot be a clock, or when an odd
-    count of numbers is before it (the count of clients, and pairs).
+    count of numbers is before it (the count of clients, and pairs). None when many clocks look like the client.
     """
     at = state_vector.find(encoded, 1)
-    while at > 0:
-        is_number = state_vector[at - 1] < 0x80
-        if is_number and (client >= _CLOCK_END or len(state_vector[:at].translate(None, _CONTINUED)) % 2):
+    for _ in range(_LOOKS_MAX):
+        if at < 0:
+            return 0
+        if state_vector[at - 1] < 0x80 and (
+            client >= _CLOCK_END or len(state_vector[:at].translate(None, _CONTINUED)) % 2
+        ):
             return at + len(encoded)
         at = state_vector.find(encoded, at + 1)
-    return 0
+    return None
