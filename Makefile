@@ -8,12 +8,13 @@ NODE_READY := $(INTEROP)/node_modules/.package-lock.json
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check node bench clean
+.PHONY: help venv demo test test-slow test-histories check node bench clean
 
 help:
 	@echo "make demo    five agents on one board, with a server that is killed in the middle"
 	@echo "make test    lint, types, arrows between packages, then all tests"
 	@echo "make test-slow    the tests that take minutes"
+	@echo "make test-histories    200,000 random histories of replicas (COUNT=, FIRST= the seed of the first)"
 	@echo "make check   lint, types and arrows only"
 	@echo "make bench   print the measured figures"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
@@ -56,6 +57,9 @@ test: check node
 
 test-slow: venv node
 	@$(BIN)/pytest -m slow
+
+test-histories: venv
+	@PYTHONPATH=tests $(BIN)/python -m support.histories --count $(or $(COUNT),200000) --first $(or $(FIRST),0)
 
 bench: venv
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done

@@ -28,6 +28,8 @@ class Containers:
         self._doc = doc
         self._roots = roots
         self.layout = Layout(title="", fields=())
+        self.opened: list[bytes] = []
+        """The operations that `make` applied, in order, since its owner last emptied this list."""
 
     def find(self, path: str, kind: type[S]) -> S | None:
         """The shared type at ``path``; None when it was not made, or another client put something else there."""
@@ -85,7 +87,7 @@ class Containers:
     def _open(self, holder: pycrdt.Map[Any], parts: Sequence[str], kind: type[SharedType], shape: Shape) -> SharedType:
         """Make what is missing so that all who make it at once make the same; see `record_creation`."""
         if len(parts) == 2:
-            self._doc.apply_update(creation_update(parts, shape))
+            self._apply(creation_update(parts, shape))
             found = _child(holder, parts[-1])
             if isinstance(found, kind):
                 return found
@@ -95,7 +97,7 @@ class Containers:
         except KeyError:
             pass  # updates are missing before what holds it, which therefore is not in the copy
         else:
-            self._doc.apply_update(creation_update(parts, shape, place))
+            self._apply(creation_update(parts, shape, place))
             found = _child(holder, parts[-1])
             if isinstance(found, kind):
                 return found
@@ -104,6 +106,10 @@ class Containers:
         made = _child(holder, parts[-1])
         assert isinstance(made, kind)
         return made
+
+    def _apply(self, opening: bytes) -> None:
+        self._doc.apply_update(opening)
+        self.opened.append(opening)
 
 
 def _child(holder: pycrdt.Map[Any], key: str) -> object:

@@ -5,27 +5,33 @@ A `Document` knows nothing of models, agents, journals or networks. Replicas and
 
 from __future__ import annotations
 
-import hashlib
 import json
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from math import isfinite
 from typing import Any, Protocol, TypeVar, cast
 
 import pycrdt
 from pydantic import JsonValue
 
-from crdt_board.canonical import canonical_json
 from crdt_board.cells import CELL_KINDS, reading
 from crdt_board.containers import Containers
 from crdt_board.errors import MalformedUpdate
 from crdt_board.layout import BOARD_ROOT, SINGLE_KINDS, STATE_ROOT, STRICT_PREFIX, FieldKind, FieldLayout, Layout
+from crdt_board.record_creation import creation_end
+from crdt_board.record_hashes import RecordHashes, digest
 from crdt_board.records import SharedType, changed_paths, records_wire, split_path
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
-from crdt_board.updates import EMPTY_UPDATE
+from crdt_board.update_walk import first_clocks
+from crdt_board.updates import EMPTY_UPDATE, encode_state_vector
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
+
+
+_ABSENT: Any = object()
 
 
 class _DeepEvent(Protocol):
@@ -64,7 +70,8 @@ class Document:
     Invariants:
         1. Every field of ``layout`` has its root, created before anything is read or written.
         2. A path is in the touched set from the end of the transaction that changed it until `take_touched`.
-        3. A cached field hash is never older than the last change of its field; a text index counts pending edits too.
+        3. A cached hash of a field or of a record is never older than its last change; a text index counts pending
+           edits too.
         4. An edit of a text may be pending only inside `local_transaction`, and only until that text, or the document
            as a whole, is looked at.
     """
@@ -80,6 +87,7 @@ class Document:
         self._stray_names: list[str] | None = None  # None: not known
         self._touched: set[str] = set()
         self._hashes: dict[str, str | None] = {}
+        self._record_hashes: defaultdict[str, RecordHashes] = defaultdict(RecordHashes)
         self._text_indexes: dict[str, TextIndex] = {}
         self._pending: TextSplice | None = None
         self._pending_text: pycrdt.Text | None = None
@@ -119,6 +127,7 @@ class Document:
         self.layout = self._containers.layout = layout
         self._misplaced.update(self._misplaced_keys())
         self._hashes.clear()
+        self._record_hashes.clear()
         self._stray_names = None
 
     def _forget_root(self, name: str) -> None:
@@ -375,6 +384,26 @@ class Document:
         self._look_beyond_gaps()
         return captured[0] if captured else EMPTY_UPDATE
 
+    def apart(self, update: bytes) -> list[bytes]:
+        """``update``, which was made here just now, as it is to travel: before it and one by one, what opens records.
+
+        So what opens a record waits for nothing else that this replica wrote, and no update is of two clients, of which
+        yrs would take in a part when it comes before what the other part builds on.
+        """
+        opened = self._containers.opened
+        if not opened:
+            return [update]
+        clocks = first_clocks(update)
+        apart: list[bytes] = []
+        for opening in opened:
+            client, end = creation_end(opening)
+            if client in clocks:  # else it was known already
+                clocks[client] = end
+                apart.append(opening)
+        opened.clear()
+        rest = pycrdt.get_update(update, encode_state_vector(clocks))
+        return apart if rest == EMPTY_UPDATE else [*apart, rest]
+
     def expect_gaps(self) -> None:
         """An update was applied that builds on missing ones: from now on events are not all that tells of changes.
 
@@ -394,6 +423,7 @@ class Document:
         for name, kind in self.kinds.items():
             if kind == "records":
                 self._hashes.pop(name, None)
+                self._record_hashes[name].forget()
                 self._touched.add(name)
                 self._drop_indexes(name)
 
@@ -477,11 +507,11 @@ class Document:
         strays = self._strays()
         stale = [name for name in (*self.kinds, *strays) if name not in self._hashes]
         if stale:
-            values = self._single_values() if any(self._kind_of(name) in SINGLE_KINDS for name in stale) else {}
+            values = self._some_values([name for name in stale if self._kind_of(name) in SINGLE_KINDS])
             for name in stale:
                 self._hashes[name] = self._field_hash(name, values)
-        present = {name: digest for name, digest in self._hashes.items() if digest is not None}
-        return hashlib.sha256(canonical_json(present)).hexdigest()
+        present: dict[str, JsonValue] = {name: each for name, each in self._hashes.items() if each is not None}
+        return digest(present)
 
     def _single_values(self) -> dict[str, JsonValue]:
         """The scalars, strict fields and strays that were written."""
@@ -505,17 +535,34 @@ class Document:
     def _kind_of(self, name: str) -> FieldKind:
         return self.kinds.get(name, "scalar")
 
+    def _some_values(self, names: Sequence[str]) -> dict[str, JsonValue]:
+        """`_single_values` of some fields, each read by itself where that gives what all of them read as JSON would."""
+        values: dict[str, JsonValue] = {}
+        for name in names:
+            is_scalar = self._kind_of(name) == "scalar"
+            value = (
+                self.state_map.get(name, _ABSENT) if is_scalar else self.board_map.get(STRICT_PREFIX + name, _ABSENT)
+            )
+            if value is None or isinstance(value, str | bool) or (isinstance(value, float) and isfinite(value)):
+                values[name] = value
+            elif value is not _ABSENT:
+                return self._single_values()
+        return values
+
     def _field_hash(self, name: str, values: dict[str, JsonValue]) -> str | None:
         kind = self._kind_of(name)
         if kind in SINGLE_KINDS:
             if name not in values:
                 return None
             value = values[name]
+        elif kind == "records":
+            self._settle()
+            return self._record_hashes[name].field_hash(self.map(name), self.layout.by_name[name])
         else:
             value = self._wire_container(name, kind)
             if not _is_something(value, kind):
                 return None
-        return hashlib.sha256(canonical_json(value)).hexdigest()
+        return digest(value)
 
     def _wire_container(self, name: str, kind: FieldKind) -> JsonValue:
         if kind == "text":
@@ -614,6 +661,7 @@ class Document:
         self._hashes.pop(field, None)
         for event in events:
             for parts in changed_paths(self._observed_field(field), event.path, getattr(event, "keys", ())):
+                self._record_hashes[field].forget(parts[0])
                 path = "/".join([field, *map(escape_path, parts)])
                 self._touched.add(path)
                 if not self._local:

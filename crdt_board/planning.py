@@ -195,8 +195,11 @@ def plan_submissions(
     plans: list[Plan] = []
     for submissions in groups:
         accepted: list[bytes] = []
-        for submission in submissions:
-            accepted.extend(_apply(loaded.document, submission, refused, one_by_one=one_by_one))
+        if one_by_one or refused or any(submission.is_difference for submission in submissions):
+            for submission in submissions:
+                accepted.extend(_apply(loaded.document, submission, refused, one_by_one=one_by_one))
+        else:
+            accepted = _apply_together(loaded.document, submissions)
         misfit = loaded.document.take_misfit(limits.nesting_depth_max)
         if misfit is not None:
             raise Poisoned(accepted, MalformedUpdate(f"{misfit} was given content that it cannot hold"))
@@ -218,13 +221,15 @@ def plan_commit(
         return None
     document, request = loaded.document, commit.request
     committer = Committer(request.agent, now_ms)
-    update = EMPTY_UPDATE
+    updates: list[bytes] = []
     if request.patch or commit.merged is not None:
         try:
             if commit.merged is not None:
                 update = document.news_in(commit.merged.update)
+                updates = [] if update == EMPTY_UPDATE else [update]
             else:
                 update = document.capture(lambda: apply_patch(document, request.patch, committer))
+                updates = [] if update == EMPTY_UPDATE else document.apart(update)
         except BoardError as error:
             commit.refuse(error)
             return None
@@ -235,7 +240,7 @@ def plan_commit(
         "commit",
         request.agent,
         None,
-        [] if update == EMPTY_UPDATE else [update],
+        updates,
         bounded_paths(document.take_touched(), limits.entry_paths_max),
         commit=commit,
         checksum=document.checksum(),
@@ -370,6 +375,24 @@ def _too_much_waits(limits: Limits) -> LimitExceeded:
         value=None,
         maximum=limits.gapped_bytes_max,
     )
+
+
+def _apply_together(document: Document, submissions: Sequence[Submission]) -> list[bytes]:
+    """`_apply` for what one author sent lately, in one transaction: it costs a third of one for each submission."""
+    updates = [update for submission in submissions for update in submission.updates]
+    try:
+        problems = iter(document.apply(updates))
+    except DocumentBroken as panic:
+        raise Poisoned(updates) from panic
+    accepted: list[bytes] = []
+    for submission in submissions:
+        submission.gapped, submission.error = False, None
+        for update, problem in zip(submission.updates, problems, strict=False):
+            if problem is None:
+                accepted.append(update)
+            else:
+                submission.error = submission.error or problem
+    return accepted
 
 
 def _apply(

@@ -75,6 +75,14 @@ def creation_update(parts: Sequence[str], shape: Shape, place: Neighbourhood = N
     return b"\x01" + write_varuint(len(structs)) + here + b"".join(structs) + b"\x00"
 
 
+def creation_end(update: bytes) -> tuple[int, int]:
+    """The client id of what `creation_update` made, and the clock at which it ends."""
+    reader = Reader(update)
+    reader.varuint()
+    structs = reader.varuint()
+    return reader.varuint(), structs
+
+
 def creation_id(parts: Sequence[str], shape: Shape, place: Neighbourhood) -> int:
     """The client id of a creation: 53 bits with the highest set.
 

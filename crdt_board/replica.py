@@ -21,8 +21,8 @@ from crdt_board.document import Document
 from crdt_board.errors import LimitExceeded
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
-from crdt_board.reader import Reader
 from crdt_board.undo import UndoHistory
+from crdt_board.update_walk import first_clocks
 from crdt_board.updates import EMPTY_UPDATE, decode_state_vector, encode_state_vector, is_integrated
 
 _CHAR_BYTES_MAX = 4
@@ -36,7 +36,10 @@ _OVERHEAD_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class PendingUpdate:
-    """A local update that is not known to be durable. ``number`` counts from 1 over the life of the replica."""
+    """A local update that is not known to be durable. ``number`` counts from 1 over the life of the replica.
+
+    It is one transaction's, but for what opens a record: that is an update of its own before it, which shows nothing.
+    """
 
     number: int
     agent: str
@@ -132,6 +135,8 @@ class Replica:
     @contextmanager
     def transaction(self, agent: str, history: UndoHistory | None = None) -> Iterator[None]:
         """Group local changes into one update; an exception inside takes all of them back and goes on.
+
+        What opens a record is an update of its own, before it.
 
         Inside another transaction it joins that one, which then is taken back as a whole.
 
@@ -257,8 +262,9 @@ class Replica:
         if captured:
             update = captured[0] if len(captured) == 1 else pycrdt.merge_updates(*captured)
             if update != EMPTY_UPDATE:
-                self._numbered += 1
-                self.pending.append(PendingUpdate(self._numbered, agent, update))
+                for part in self.document.apart(update):
+                    self._numbered += 1
+                    self.pending.append(PendingUpdate(self._numbered, agent, part))
                 self._tell(agent, local=True, seq=None)
                 self.on_pending()
         arrived, self._arrived = self._arrived, []
@@ -282,9 +288,8 @@ class Replica:
         """Leave the content out of a large update that was taken back: only its clocks are of use to others."""
         if sum(map(len, self._captured)) <= self.update_bytes_max:
             return
-        first = first_clock(pycrdt.merge_updates(*self._captured))
         clocks = decode_state_vector(self.document.state_vector())
-        clocks[self.document.client_id] = first or 0
+        clocks |= first_clocks(pycrdt.merge_updates(*self._captured))
         scratch: pycrdt.Doc[Any] = pycrdt.Doc()
         scratch.apply_update(self.document.encode())  # what is deleted when it arrives is not kept
         self._captured = [scratch.get_update(encode_state_vector(clocks))]
@@ -353,16 +358,6 @@ class _Edit:
                 self.opened.__exit__(kind, error, trace)
         finally:
             self.replica._finish(self.agent)
-
-
-def first_clock(update: bytes) -> int | None:
-    """Where what a local update, which is of one client, inserts begins; None when it only deletes."""
-    reader = Reader(update)
-    if reader.varuint() == 0:
-        return None
-    reader.varuint()
-    reader.varuint()
-    return reader.varuint()
 
 
 def _bytes_at_most(content: JsonValue) -> int:

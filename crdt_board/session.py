@@ -162,6 +162,9 @@ class ServerSession:
     def _receive_binary(self, data: bytes) -> list[ServerEvent]:
         if not self._greeted:  # invariant 1
             raise ProtocolError("the first message must be a hello")
+        update = wire.stock_update(data)
+        if update is not None:
+            return self._receive_update(update, is_difference=False)
         try:
             frame = wire.decode_frame(data, self._limits)
         except ProtocolError as error:
@@ -190,13 +193,15 @@ class ServerSession:
             case wire.SyncStep1(state_vector):
                 return [SyncRequested(state_vector)]
             case wire.SyncStep2(update) | wire.SyncUpdate(update):
-                is_difference = isinstance(frame, wire.SyncStep2)
-                return [UpdatesReceived(None, (update,), None, is_difference)] if update != EMPTY_UPDATE else []
+                return self._receive_update(update, is_difference=isinstance(frame, wire.SyncStep2))
             case wire.AwarenessFrame(states):
                 return [PresenceReceived(states)] if states else []
             case wire.QueryAwareness():
                 return [PresenceQueried()]
         raise ProtocolError(f"a client does not send {type(frame).__name__} frames here")
+
+    def _receive_update(self, update: bytes, *, is_difference: bool) -> list[ServerEvent]:
+        return [UpdatesReceived(None, (update,), None, is_difference)] if update != EMPTY_UPDATE else []
 
     def _receive_push(self, push: wire.Push) -> list[ServerEvent]:
         if push.first > self._received + 1:

@@ -208,13 +208,13 @@ def _shared_type(reader: Reader, _: int) -> int:
 def _values(reader: Reader, depth_max: int) -> int:
     length = reader.count()
     for _ in range(length):
-        _skip_value(reader, depth_max)
+        skip_value(reader, depth_max)
     return length
 
 
 def _subdocument(reader: Reader, depth_max: int) -> int:
     reader.skip_chunk()
-    _skip_value(reader, depth_max)
+    skip_value(reader, depth_max)
     return 1
 
 
@@ -231,7 +231,7 @@ _CONTENT: dict[int, Callable[[Reader, int], int]] = {
 }
 
 
-def _skip_value(reader: Reader, depth_max: int) -> None:
+def skip_value(reader: Reader, depth_max: int) -> None:
     """Skip one value in lib0's Any encoding."""
     open_containers: list[tuple[int, bool]] = []  # values still to come in each, and whether they have keys
     while True:

@@ -29,6 +29,9 @@ _PERMISSION_DENIED = 0
 _PUSH, _ENTRY = 0x64, 0x65
 _CRC_BYTES = 4
 _HEADER_BYTES_MAX = 1024
+_STOCK_UPDATE_HEAD = bytes((_SYNC, _UPDATE))
+_STOCK_UPDATE_BYTES_MIN = 5  # the empty update
+_PUSH_HEADS = (_STOCK_UPDATE_HEAD, bytes((_PUSH,)))
 
 KEEPALIVE = b"\x01\x01\x00"
 """An awareness message about nobody: any peer takes it as a sign of life."""
@@ -96,7 +99,22 @@ Frame = SyncStep1 | SyncStep2 | SyncUpdate | AwarenessFrame | QueryAwareness | A
 
 def is_push(data: bytes) -> bool:
     """Whether a frame is one of a client's updates: a push, or a stock update."""
-    return data[:1] == bytes((_PUSH,)) or data[:2] == bytes((_SYNC, _UPDATE))
+    return data.startswith(_PUSH_HEADS)
+
+
+def stock_update(data: bytes) -> bytes | None:
+    """The update in a stock update frame of less than 16 kB; None when it is anything else, or not whole.
+
+    `decode_frame` for the frames that come most often, at a fourth of the cost.
+    """
+    if not data.startswith(_STOCK_UPDATE_HEAD) or len(data) < _STOCK_UPDATE_BYTES_MIN:
+        return None
+    length, start = data[2], 3
+    if length >= 0x80:
+        if data[3] >= 0x80:
+            return None
+        length, start = length & 0x7F | data[3] << 7, 4
+    return data[start:] if len(data) - start == length else None
 
 
 def is_entry(data: bytes) -> bool:

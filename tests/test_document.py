@@ -301,3 +301,14 @@ def test_keys_are_escaped_in_paths(key: str, escaped: str) -> None:
     """``/`` and ``~`` in keys are written as in JSON Pointer, so that the field can be told from the path."""
     assert escape_path(key) == escaped
     assert field_of(f"scores/{escaped}") == "scores"
+
+
+@pytest.mark.parametrize("value", [None, True, "x", "é😀", 5, 0.0, -2.5, 1e300, 2**60, [1.0, {"a": None}], {"b": 2}])
+def test_a_scalar_is_read_by_itself_as_with_all_others(value: Any) -> None:
+    """Whatever a client puts there, the next checksum is that of a document which reads everything."""
+    document = Document(LAYOUT)
+    document.checksum()
+    with document.doc.transaction():
+        document.state_map["status"] = value
+    assert document.checksum() == copy_of(document).checksum()
+    assert document.checksum() != Document(LAYOUT).checksum()

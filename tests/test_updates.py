@@ -325,6 +325,18 @@ def test_a_client_id_is_not_mistaken_for_the_end_of_a_longer_one() -> None:
     assert is_integrated(author.updates[0], encode_state_vector({**clocks, client: 1}))
 
 
+@pytest.mark.parametrize("past", [1, 3, 1_000])
+def test_a_client_id_is_not_mistaken_for_a_clock(past: int) -> None:
+    """However many clients have reached the clock that is another's id: it is found as a client only."""
+    author = Author(5)
+    author.text += "abc"
+    del author.text[0:1]
+    for update in author.updates:
+        assert not is_integrated(update, padded(b"\x00", past, clock=5))
+        assert not is_integrated(update, padded(encode_state_vector({5: 0}), past, clock=5))
+        assert is_integrated(update, padded(author.doc.get_state(), past, clock=5))
+
+
 def test_the_empty_update_is_integrated_everywhere() -> None:
     """Nothing waits for nothing."""
     assert is_integrated(EMPTY_UPDATE, b"\x00")

@@ -97,6 +97,19 @@ def test_the_keepalive_is_an_awareness_message_about_nobody() -> None:
     assert wire.decode_frame(wire.KEEPALIVE, DEFAULT_LIMITS) == wire.AwarenessFrame(())
 
 
+@settings(deadline=None)
+@given(st.integers(0, 300) | st.sampled_from([16_383, 16_384]), st.binary(max_size=3), st.integers(0, 3))
+def test_the_short_way_to_a_stock_update_agrees_with_the_decoder(size: int, noise: bytes, at: int) -> None:
+    """H3: it gives the update that the decoder gives, or leaves the frame to it; whole frames under 16 kB it takes."""
+    update = b"x" * size
+    frame = wire.encode_update(update)
+    assert wire.stock_update(frame) == (update if 2 <= size < 1 << 14 else None)
+    for changed in (frame[:at] + noise + frame[at:], frame[: len(frame) - at], frame[:at] + noise):
+        short = wire.stock_update(changed)
+        if short is not None:
+            assert wire.decode_frame(changed, DEFAULT_LIMITS) == wire.SyncUpdate(short)
+
+
 @pytest.mark.parametrize("frame", EXAMPLES)
 def test_a_frame_cut_anywhere_is_a_protocol_error(frame: wire.Frame) -> None:
     """H3: half frames are refused at every byte."""

@@ -17,8 +17,9 @@ from crdt_board.following import follow_schema
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
-from crdt_board.replica import Replica, first_clock
+from crdt_board.replica import Replica
 from crdt_board.session import ClientSession, Frames
+from crdt_board.update_walk import first_clocks
 from crdt_board.updates import EMPTY_UPDATE, decode_state_vector
 from crdt_board.wire import is_entry
 from crdt_board_client.presence import AgentTable
@@ -177,11 +178,12 @@ class Connection:
     async def _send_what_is_missing(self, state_vector: bytes) -> None:
         """Send what the server lacks and is not pending, as when it was restored from an older copy."""
         theirs, ours = decode_state_vector(state_vector), decode_state_vector(self.link.replica.document.state_vector())
-        own = self.link.replica.document.client_id
-        begins = (first_clock(item.update) for item in self.link.replica.pending)
-        pending_from = next((clock for clock in begins if clock is not None), None)
-        if pending_from is not None and theirs.get(own, 0) >= pending_from:
-            ours.pop(own, None)
+        begins: dict[int, int] = {}
+        for item in self.link.replica.pending:
+            begins = first_clocks(item.update) | begins
+        for client, begin in begins.items():
+            if theirs.get(client, 0) >= begin:
+                ours.pop(client, None)
         if any(theirs.get(client, 0) < clock for client, clock in ours.items()):
             missing = self.link.replica.document.encode(state_vector)
             if missing != EMPTY_UPDATE:
