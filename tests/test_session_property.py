@@ -256,7 +256,7 @@ async def _live(source: random.Random, steps: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(10, 120))
+@given(st.randoms(use_true_random=False), st.integers(50, 150))
 def test_sessions_come_and_go(source: random.Random, steps: int) -> None:
     """Sessions with used ids begin, edit, lose their connections, come back elsewhere, end and crash, as do processes.
 
