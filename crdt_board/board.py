@@ -500,8 +500,8 @@ class Board(Generic[M]):
                 raise self._no_answer(f"{len(session.replica.pending)} edits are not durable")
         finally:
             session.closed = True
-            await session.link.close()
             session.fail(BoardClosed(f"board {self.id} was closed"))
+            await session.link.close()
 
     @contextlib.contextmanager
     def _refusing_neighbours(self, fields: Sequence[str]) -> Iterator[None]:

@@ -84,7 +84,11 @@ class Link(Protocol):
     def agents(self) -> list[AgentPresence]: ...
 
     async def close(self) -> None:
-        """Stop. What was not acknowledged is not sent any more. Idempotent."""
+        """Stop. What was not acknowledged is not sent any more. Idempotent.
+
+        A replica that has failed in nothing and owes nothing leaves its client id to others; see
+        `crdt_board.client_ids`. Nothing may be edited through it any more.
+        """
         ...
 
 

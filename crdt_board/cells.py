@@ -20,9 +20,10 @@ keys, and not even these grow.
 
 **Counters are different.** The sum needs every cell that was ever written. Adding another replica's cell to one's own
 and removing it is safe only when nobody else does so, and when that replica never writes again: two replicas that fold
-the same cell at once count it twice, and one that counts on in its folded cell writes the old part once more. So a
-counter's cells may be folded only by the writer of the board, for replicas that are known to be gone; or client ids
-are used again, and their cells with them. Neither happens here.
+the same cell at once count it twice, and one that counts on in its folded cell writes the old part once more. So cells
+are not folded. Instead client ids are used again (`crdt_board.client_ids`): the next replica counts on in the cell that
+it finds under its id, so that there is one cell for each id, and not for each session. Cells of ids that were lost in a
+crash stay, since their replica may come back and count on.
 """
 
 from __future__ import annotations

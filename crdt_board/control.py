@@ -15,11 +15,14 @@ from pydantic_core import from_json
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.errors import BoardError, LimitExceeded, ProtocolError, from_details
 from crdt_board.layout import Layout
-from crdt_board.limits import Limits
+from crdt_board.limits import CLIENT_ID_END, CLIENT_ID_FIRST, Limits
 from crdt_board.migrations import MigrationRequest, SchemaNumber
 
 Number = Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
 """A count or number that every JSON reader carries exactly."""
+
+ClientId = Annotated[int, Field(ge=CLIENT_ID_FIRST, lt=CLIENT_ID_END, strict=True)]
+"""An id that a server may grant."""
 
 _Message = TypeVar("_Message")
 
@@ -29,16 +32,33 @@ class _Frozen(BaseModel):
 
 
 class ClientHello(_Frozen):
-    """The first message of a client. ``epoch`` is the board's as the replica knows it, None when it knows none."""
+    """The first message of a client.
+
+    ``replica`` is a random name that the replica has over all its connections and tells nobody else. ``client_id`` is
+    the id that it was granted before; None asks for one. ``epoch`` is the board's as the replica knows it, None when it
+    knows none.
+    """
 
     type: Literal["hello"] = "hello"
     agent: Annotated[str, Field(min_length=1)]
-    client_id: Number
+    replica: Annotated[str, Field(min_length=16, max_length=64)]
+    client_id: ClientId | None = None
     epoch: str | None = None
     layout: Layout | None = None
     """The model's; None for a client without one."""
     migrates: tuple[SchemaNumber, ...] = ()
     """The numbers of the schemas that the model has migrations from."""
+
+
+class Bye(_Frozen):
+    """The last message of a replica that ends for good, when all that it has pushed is acknowledged.
+
+    ``clock`` is how far its document has come under its client id. The server takes the id back, and nothing that
+    follows is looked at.
+    """
+
+    type: Literal["bye"] = "bye"
+    clock: Number
 
 
 class Commit(_Frozen):
@@ -147,7 +167,7 @@ class Request(_Frozen):
     body: RequestBody
 
 
-ClientMessage = Annotated[ClientHello | Request, Field(discriminator="type")]
+ClientMessage = Annotated[ClientHello | Request | Bye, Field(discriminator="type")]
 
 
 class PeerLimits(_Frozen):
@@ -164,10 +184,15 @@ class PeerLimits(_Frozen):
 
 
 class ServerHello(_Frozen):
-    """The first message of a server: where the board is. ``checkpoint`` is the newest one, None when version is 0."""
+    """The first message of a server: where the board is, and the id under which the replica writes.
+
+    ``checkpoint`` is the newest one, None when version is 0. A replica that is granted its id here makes no edit before
+    it has taken in the step 2: others may have written under the id.
+    """
 
     type: Literal["hello"] = "hello"
     board: str
+    client_id: ClientId
     epoch: str
     seq: Number
     version: Number
@@ -243,7 +268,7 @@ ServerMessage = Annotated[
     Field(discriminator="type"),
 ]
 
-_CLIENT: TypeAdapter[ClientHello | Request] = TypeAdapter(ClientMessage)
+_CLIENT: TypeAdapter[ClientHello | Request | Bye] = TypeAdapter(ClientMessage)
 _SERVER: TypeAdapter[ServerMessage] = TypeAdapter(ServerMessage)
 
 
@@ -252,7 +277,7 @@ def encode(message: BaseModel) -> str:
     return message.model_dump_json()
 
 
-def decode_client_message(text: str, limits: Limits) -> ClientHello | Request:
+def decode_client_message(text: str, limits: Limits) -> ClientHello | Request | Bye:
     """The message that a client sent.
 
     Raises:

@@ -19,6 +19,7 @@ from crdt_board import snapshots
 from crdt_board.branches import open_branch
 from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, decode_checkpoint
+from crdt_board.client_ids import WRITER, ClientIds
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.document import Document
 from crdt_board.errors import (
@@ -35,6 +36,7 @@ from crdt_board.errors import (
     NotFound,
     SchemaMismatch,
     StoreUnavailable,
+    Unavailable,
     VersionConflict,
 )
 from crdt_board.fold import NOWHERE
@@ -66,7 +68,8 @@ from crdt_board.schema_changes import SchemaItem, named_keys
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.appends import deleted
 from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store, Tombstone
-from crdt_board.updates import check_update, decode_state_vector
+from crdt_board.update_walk import first_clocks
+from crdt_board.updates import check_update, clock_of, decode_state_vector
 
 _Answer = TypeVar("_Answer")
 
@@ -99,12 +102,15 @@ class Engine:
         loaded: LoadedBoard,
         schemas: BoardSchemas,
         *,
+        client_ids: ClientIds,
         clock: Clock,
         limits: Limits,
     ) -> None:
         """Use `open`."""
         self.board_id = head.board_id
         self.limits = limits
+        self.client_ids = client_ids
+        """Grants the ids under which replicas write; an id that is granted to one is closed to all others."""
         self.failure: BoardError | None = None
         """Why the board cannot be written just now, or None."""
         self._store = store
@@ -112,6 +118,8 @@ class Engine:
         self._clock = clock
         self._loaded = loaded
         self._schemas = schemas
+        self._client_id = loaded.document.client_id
+        client_ids.on_taken = self.refresh
         self._inbox = Inbox(limits)
         self._buried: set[int] = set()
         """The clients that wrote to boards of this name which were deleted."""
@@ -140,19 +148,31 @@ class Engine:
         epoch: str,
         clock: Clock | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        client_ids_rest_until: float = 0.0,
     ) -> Engine:
         """Load a board, or make it under ``epoch`` when there is none.
+
+        Free client ids are left in the store until ``client_ids_rest_until``, on the clock of the event loop.
 
         Raises:
             StoreUnavailable: the store did not answer; nothing was decided.
             BoardCorrupt: the journal does not verify; nothing was written.
         """
         clock = clock or SystemClock()
-        head = await store.head(board_id) or await store.create(board_id, epoch=epoch, created_ms=clock.now_ms())
-        schemas = BoardSchemas(store, board_id, await store.schemas(board_id))
-        loaded = await load_board(store, head, schemas.newest)
-        engine = cls(store, journal, head, loaded, schemas, clock=clock, limits=limits)
-        for tombstone in await store.tombstones(board_id):
+        client_ids = ClientIds(store, board_id, limits, rest_until=client_ids_rest_until)
+        client_id = await client_ids.grant(WRITER)  # before the head is read: see invariant 3 of `ClientIds`
+        try:
+            head = await store.head(board_id) or await store.create(board_id, epoch=epoch, created_ms=clock.now_ms())
+            client_ids.epoch = head.epoch
+            schemas = BoardSchemas(store, board_id, await store.schemas(board_id))
+            loaded = await load_board(store, head, schemas.newest, client_id=client_id)
+            buried = await store.tombstones(board_id)
+        except BoardError:
+            client_ids.take_back(client_id)
+            await client_ids.close()
+            raise
+        engine = cls(store, journal, head, loaded, schemas, client_ids=client_ids, clock=clock, limits=limits)
+        for tombstone in buried:
             engine._buried |= decode_state_vector(tombstone.clients).keys()
         return engine
 
@@ -223,17 +243,19 @@ class Engine:
         return self._listeners.all()
 
     def submit(self, submission: Submission) -> None:
-        """Queue updates. Each is checked for size and nesting at once; the rest happens in the writer.
+        """Queue updates. Each is checked for size, nesting and client ids at once; the rest happens in the writer.
 
         Raises:
             LimitExceeded, MalformedUpdate: an update is not acceptable; nothing of the submission was queued.
+            Unavailable: a difference holds what the owner of a client id has not sent yet; nothing was queued.
             BoardClosed: the engine was closed.
         """
         self._check_open()
         for update in submission.updates:
             ends = check_update(update, self.limits)
-            if self._loaded.document.client_id in ends:
-                self._check_own_id(ends[self._loaded.document.client_id])
+            closed = [client for client in ends if self.client_ids.is_closed_to(client, submission.source)]
+            if closed:
+                self._check_known({client: ends[client] for client in closed}, submission)
         self._put(submission)
 
     @property
@@ -425,13 +447,28 @@ class Engine:
         """Up to ``limit`` checkpoints with ``version < before``, newest first."""
         return await self._store.checkpoints(self.board_id, before=before, limit=limit)
 
+    def take_back(self, client_id: int, source: object, *, clock: int) -> None:
+        """Let others use an id: the replica that wrote under it through ``source``, up to ``clock``, is done.
+
+        It must not send anything any more, and everything that it sent has been decided. Unless the document holds all
+        of it, without gaps, the id is not used again.
+        """
+        if not self.client_ids.holds(client_id, source):
+            return
+        known = clock_of(client_id, self._loaded.document.state_vector())
+        waiting = any(client_id in first_clocks(update) for update in self._loaded.waiting)
+        if self.is_open and clock <= known and not waiting:
+            self.client_ids.take_back(client_id)
+        else:
+            self.client_ids.forget(client_id, source)
+
     def give_up_after(self, seconds: float) -> None:
         """From so many seconds on, refuse what waits with the store's error instead of trying again."""
         self._give_up_at = min(self._give_up_at, asyncio.get_running_loop().time() + seconds)
         self._hurry.set()
 
     async def close(self) -> None:
-        """Write what is queued, take a snapshot when it saves time later, and stop. Idempotent.
+        """Write what is queued, take a snapshot when it saves time later, return free client ids, and stop. Idempotent.
 
         Waits for a store that fails until `give_up_after`. Cancelling gives up at once what was never acknowledged.
         """
@@ -460,6 +497,8 @@ class Engine:
                     await self._step()
             if not isinstance(self.failure, BoardDeleted):
                 await self._close_with_snapshot()
+                self.client_ids.take_back(self._client_id)
+                await self.client_ids.close()
         except BoardError as error:
             self._stop(error)
         except asyncio.CancelledError:
@@ -472,12 +511,11 @@ class Engine:
         return not self._inbox and not self._foreign_news
 
     async def _step(self) -> None:
-        if self._foreign_news:
-            self._foreign_news = False
-            await self._until_store_answers(self._catch_up)
+        await self._look_at_news()
         while (read := self._inbox.take_read()) is not None:
             if not read.run(self._loaded.document):
                 await self._until_store_answers(self._reload)
+                await self._look_at_news()
         self._batch = self._inbox.take_batch()
         if self._batch.schema:
             await self._until_store_answers(self._write_schema, recover=self._recover)
@@ -486,6 +524,11 @@ class Engine:
         self._batch = Batch()
         if self._loaded.document.has_misplaced:
             await self._until_store_answers(self._move_misplaced, recover=self._recover)
+
+    async def _look_at_news(self) -> None:
+        if self._foreign_news:
+            self._foreign_news = False
+            await self._until_store_answers(self._catch_up)
 
     async def _until_store_answers(
         self, attempt: Callable[[], Awaitable[None]], *, recover: Callable[[], Awaitable[None]] | None = None
@@ -525,6 +568,9 @@ class Engine:
 
     async def _recover(self) -> None:
         """After a failed append: rebuild the document, then learn from the journal whether the append took place."""
+        if any(plan.source is None and plan.updates for plan in self._in_flight.values()):
+            # Under the old id the same clocks would be used again, while nobody knows for good that the append is dead.
+            self._client_id = self.client_ids.renew(self._client_id)
         await self._reload()
         await self._catch_up()
 
@@ -743,7 +789,9 @@ class Engine:
     async def _reload(self) -> None:
         """Rebuild the document as it was after ``seq`` (invariant 1); the fold stays (invariant 2)."""
         fold = self._loaded.fold
-        self._loaded = await load_board(self._store, await self._head(), self._schemas.newest, until=fold.seq)
+        self._loaded = await load_board(
+            self._store, await self._head(), self._schemas.newest, until=fold.seq, client_id=self._client_id
+        )
         self._loaded.fold = fold
         self._declare_newest()  # a model may have joined meanwhile
 
@@ -788,11 +836,16 @@ class Engine:
         ):
             await snapshots.save(self._store, self.board_id, snapshots.capture(loaded), keep=self.limits.snapshots_kept)
 
-    def _check_own_id(self, end: int) -> None:
-        """Peers send on what the engine wrote, but nothing that it has not written yet."""
+    def _check_known(self, ends: dict[int, int], submission: Submission) -> None:
+        """Peers send on what others wrote under ids that they hold, but nothing that these have not written yet."""
         written = decode_state_vector(self._loaded.document.state_vector())
-        if end > written.get(self._loaded.document.client_id, 0):
-            raise MalformedUpdate("an update under the client id of the board itself")
+        for client_id, end in ends.items():
+            if end <= written.get(client_id, 0):
+                continue
+            if submission.is_difference and client_id != self._client_id:
+                # After a crash that lost a part of the journal: the owner sends it too, and then this is known.
+                raise Unavailable(f"client id {client_id} is that of another replica, which is to send this first")
+            raise MalformedUpdate(f"an update under client id {client_id}, which is that of somebody else")
 
     def _put(self, item: Submission | CommitItem | ReadItem | SchemaItem) -> None:
         self._inbox.put(item)

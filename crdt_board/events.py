@@ -64,6 +64,13 @@ class RequestReceived:
     body: control.RequestBody
 
 
+@dataclass(frozen=True, slots=True)
+class ByeReceived:
+    """The replica has ended for good; it has written up to ``clock`` under its client id, which is to be taken back."""
+
+    clock: int
+
+
 ServerEvent = (
     HelloReceived
     | SyncRequested
@@ -72,6 +79,7 @@ ServerEvent = (
     | PresenceReceived
     | PresenceQueried
     | RequestReceived
+    | ByeReceived
 )
 
 

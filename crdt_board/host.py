@@ -48,13 +48,19 @@ class BoardHost:
         store: Store,
         *,
         idle_seconds: float = 0.0,
+        client_ids_rest_seconds: float = 0.0,
         clock: Clock | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """Take over ``store``; must be called in a running event loop."""
+        """Take over ``store``; must be called in a running event loop.
+
+        Where clients come back that were connected to an earlier process, free client ids are left in the store for
+        ``client_ids_rest_seconds``; see `Limits`.
+        """
         self.store = store
         self.limits = limits
         self._idle_seconds = idle_seconds
+        self._client_ids_rest_until = asyncio.get_running_loop().time() + client_ids_rest_seconds
         self.clock = clock or SystemClock()
         self._journal = GroupCommit(store)
         self._slots: dict[str, _Slot] = {}
@@ -190,6 +196,7 @@ class BoardHost:
             epoch=new_epoch(),
             clock=self.clock,
             limits=self.limits,
+            client_ids_rest_until=self._client_ids_rest_until,
         )
 
     def _close_when_idle(self, board_id: str, slot: _Slot) -> None:

@@ -9,6 +9,11 @@ from crdt_board.errors import InvalidBoardId, LimitExceeded
 
 _BOARD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~-]*")
 
+CLIENT_ID_FIRST = 1 << 32
+CLIENT_ID_END = 1 << 52
+"""Ids that are granted to replicas are from the first of these up to the second, excluded. Yjs chooses smaller ones
+by itself; greater ones belong to opened records."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -44,6 +49,11 @@ class Limits:
     """Touched paths kept per entry; more are folded into their field names."""
     gapped_bytes_max: int = 64 * 1024
     """Updates of one board that wait for others which they build on."""
+    client_ids_kept_max: int = 16
+    """Free client ids of one board that a process keeps in memory, where a crash loses them."""
+    client_ids_rest_seconds: float = 10.0
+    """How long a server that has started leaves the free client ids of its store alone: should its database be an older
+    copy, clients that were granted some of them since then come back first."""
     snapshot_every_entries: int = 2_000
     snapshot_every_bytes: int = 512 * 1024
     snapshots_kept: int = 2

@@ -44,15 +44,17 @@ class LoadedBoard:
         self.bytes_since_snapshot += len(entry.payload)
 
 
-async def load_board(store: Store, head: BoardHead, layout: Layout | None, *, until: int | None = None) -> LoadedBoard:
-    """Rebuild the board as it was after entry ``until`` (the head when None).
+async def load_board(
+    store: Store, head: BoardHead, layout: Layout | None, *, until: int | None = None, client_id: int | None = None
+) -> LoadedBoard:
+    """Rebuild the board as it was after entry ``until`` (the head when None), in a document with this client id.
 
     Raises:
         StoreUnavailable: the store did not answer.
         BoardCorrupt: an entry is missing or altered, or its bytes cannot be applied.
     """
     target = head.seq if until is None else until
-    loaded = await _from_snapshot(store, head, layout, target)
+    loaded = await _from_snapshot(store, head, layout, target, client_id)
     async for page in entry_pages(store, head.board_id, after=loaded.fold.seq, until=target):
         verify_chain(loaded.fold.hash, loaded.fold.seq, page)
         apply_entries(loaded, page)
@@ -116,17 +118,22 @@ def still_waiting(document: Document, updates: tuple[bytes, ...]) -> tuple[bytes
     return tuple(update for update in updates if not is_integrated(update, state_vector))
 
 
-async def _from_snapshot(store: Store, head: BoardHead, layout: Layout | None, target: int) -> LoadedBoard:
+async def _from_snapshot(
+    store: Store, head: BoardHead, layout: Layout | None, target: int, client_id: int | None
+) -> LoadedBoard:
     for record in await store.snapshots(head.board_id, at_most=target):
         try:
-            return open_snapshot(record, head.epoch, layout)
+            return open_snapshot(record, head.epoch, layout, client_id=client_id)
         except (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken) as error:
             logger.warning("board %s: snapshot at entry %d is unusable: %s", head.board_id, record.seq, error)
-    return LoadedBoard(document=Document(layout, strays=True), fold=Fold(epoch=head.epoch))
+    document = Document(layout, strays=True, client_id=client_id)
+    return LoadedBoard(document=document, fold=Fold(epoch=head.epoch))
 
 
-def open_snapshot(record: SnapshotRecord, epoch: str, layout: Layout | None) -> LoadedBoard:
-    """The board that a snapshot holds.
+def open_snapshot(
+    record: SnapshotRecord, epoch: str, layout: Layout | None, *, client_id: int | None = None
+) -> LoadedBoard:
+    """The board that a snapshot holds, in a document with this client id.
 
     Raises:
         ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken: it is not what was stored, or not
@@ -143,7 +150,7 @@ def open_snapshot(record: SnapshotRecord, epoch: str, layout: Layout | None) -> 
     )
     if fold.epoch != epoch:
         raise ValueError("it belongs to an earlier board of this name")
-    document = Document(layout, strays=True)
+    document = Document(layout, strays=True, client_id=client_id)
     updates = unpack_updates(zlib.decompress(record.data))
     document.apply_or_raise(updates)
     document.take_touched()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -16,6 +17,8 @@ from pydantic import JsonValue
 from crdt_board.board import Board, check_model, closing
 from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.client_ids import Holder
+from crdt_board.clock import Clock
 from crdt_board.control import Question
 from crdt_board.document import Document
 from crdt_board.engine import Engine
@@ -78,24 +81,22 @@ async def _open(
     async with contextlib.AsyncExitStack() as stack:
         host = where if isinstance(where, BoardHost) else await stack.enter_async_context(await _make_host(where))
         engine = await stack.enter_async_context(host.board(board_id))
-        replica = Replica(None, update_bytes_max=engine.limits.update_bytes_max, strays=model is None)
-        link = LocalLink(engine, replica) if model is None else await _joined(engine, replica, model, agent)
-        session = BoardSession(replica, link, host.clock)
-        await link.start(session)
+        link = LocalLink(engine) if model is None else await _joined(engine, model, agent)
+        session = await link.start(host.clock)
         link.announce(AgentPresence(agent=agent))
         board: Board[Any] = Board(session, model, agent)
         async with closing(board):
             yield board
 
 
-async def _joined(engine: Engine, replica: Replica, model: type[BoardModel], agent: str) -> LocalLink:
+async def _joined(engine: Engine, model: type[BoardModel], agent: str) -> LocalLink:
     layout, migrates = model.board_layout(), model.board_migrations()
     schema = await join_or_migrate(
         lambda: engine.join(layout, migrates=migrates, agent=agent),
         lambda: migrate_board(engine, model, agent),
         model,
     )
-    return LocalLink(engine, replica, model=layout, schema=schema)
+    return LocalLink(engine, model=layout, schema=schema)
 
 
 async def _make_host(where: str | Path) -> BoardHost:
@@ -112,17 +113,18 @@ class LocalLink:
     The links that listen to one engine tell each other who is there.
     """
 
-    def __init__(
-        self, engine: Engine, replica: Replica, *, model: Layout | None = None, schema: int | None = None
-    ) -> None:
+    replica: Replica
+
+    def __init__(self, engine: Engine, *, model: Layout | None = None, schema: int | None = None) -> None:
         """``schema`` is the number under which ``model`` has joined; both None for a replica without a model."""
         self.board_id = engine.board_id
-        self.replica = replica
         self._model = model
         self._schema = schema
         self._engine = engine
-        self._origin = str(replica.document.client_id)
+        self._origin = secrets.token_hex(8)
         self._session: BoardSession | None = None
+        self._failed = False
+        self._closed = False
         self._sent = 0
         self._wake = asyncio.Event()
         self._present: dict[str, AgentPresence] = {}
@@ -132,9 +134,15 @@ class LocalLink:
     def failure(self) -> BoardError | None:
         return self._engine.failure
 
-    async def start(self, session: BoardSession) -> None:
-        """Fill the replica with what the board holds, and keep it so; after an error or when cancelled, stop again."""
-        self._session = session
+    async def start(self, clock: Clock) -> BoardSession:
+        """Make a replica, fill it with what the board holds, and keep it so.
+
+        After an error, or when it is cancelled, nothing is left behind.
+        """
+        client_id = await self._engine.client_ids.grant(Holder(self._origin, self))
+        bytes_max, strays = self._engine.limits.update_bytes_max, self._model is None
+        self.replica = Replica(None, client_id=client_id, update_bytes_max=bytes_max, strays=strays)
+        self._session = BoardSession(self.replica, self, clock)
 
         def take_over(document: Document) -> None:
             self._follow_schema()
@@ -145,10 +153,11 @@ class LocalLink:
         try:
             await self._engine.read(take_over)
         except BaseException:
-            self._engine.remove_listener(self)
+            await self.close()
             raise
         self.replica.on_pending = self._wake.set
         self._task = asyncio.create_task(self._run(), name=f"replica-{self.board_id}")
+        return self._session
 
     def published(self, entries: Sequence[PublishedEntry]) -> None:
         for shown in entries:
@@ -161,9 +170,8 @@ class LocalLink:
         try:
             self._follow_schema()
         except SchemaMismatch as refusal:
-            assert self._session is not None
             self._engine.remove_listener(self)
-            self._session.fail(refusal)
+            self._fail(refusal)
 
     def _follow_schema(self) -> None:
         """Raises SchemaMismatch when this replica cannot go on."""
@@ -176,8 +184,7 @@ class LocalLink:
             self._schema = engine.schema_version
 
     def stopped(self, error: BoardError) -> None:
-        assert self._session is not None
-        self._session.fail(error)
+        self._fail(error)
 
     async def commit(self, request: CommitRequest) -> Checkpoint:
         await self._submit_all()
@@ -209,13 +216,23 @@ class LocalLink:
         return [presence for link in self._all_links() for presence in link._present.values()]
 
     async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._engine.remove_listener(self)
         self._tell_presence()
+        client_id = self.replica.document.client_id
+        if self._failed or not self.replica.owes_nothing:
+            self._engine.client_ids.forget(client_id, self)
+        else:
+            self._engine.take_back(client_id, self, clock=self.replica.clock)
         if self._task is not None:
             await end_task(self._task)
 
     def hurry(self) -> None:
         """Submit what is pending, as far as the engine has room."""
+        if self._closed:
+            return
         limits = self._engine.limits
         pending = self.replica.pending_after(self._sent)
         try:
@@ -225,8 +242,7 @@ class LocalLink:
                     return
                 self._submit(group)
         except BoardError as error:
-            assert self._session is not None
-            self._session.fail(error)
+            self._fail(error)
 
     async def _submit_all(self) -> None:
         """Submit everything that is pending now."""
@@ -270,11 +286,15 @@ class LocalLink:
         self._session.check()
 
     def _written(self, number: int, receipt: Receipt) -> None:
-        assert self._session is not None
         if receipt.error is not None:
-            self._session.fail(receipt.error)
+            self._fail(receipt.error)
         else:
             self.replica.acknowledge(number)
+
+    def _fail(self, error: BoardError) -> None:
+        assert self._session is not None
+        self._failed = True
+        self._session.fail(error)
 
 
 def grouped(pending: Sequence[PendingUpdate], *, updates_max: int, bytes_max: int) -> Iterator[list[PendingUpdate]]:

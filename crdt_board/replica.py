@@ -23,7 +23,7 @@ from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.undo import UndoHistory
 from crdt_board.update_walk import first_clocks
-from crdt_board.updates import EMPTY_UPDATE, decode_state_vector, encode_state_vector, is_integrated
+from crdt_board.updates import EMPTY_UPDATE, clock_of, decode_state_vector, encode_state_vector, is_integrated
 
 _CHAR_BYTES_MAX = 4
 
@@ -105,6 +105,16 @@ class Replica:
         self._ended_histories: list[object] = []
         self._histories: weakref.WeakSet[UndoHistory] = weakref.WeakSet()
         self._capture_transactions()
+
+    @property
+    def clock(self) -> int:
+        """How far this replica's document has come under its client id."""
+        return clock_of(self.document.client_id, self.document.state_vector())
+
+    @property
+    def owes_nothing(self) -> bool:
+        """Whether everything that was ever edited here is durable."""
+        return not self.pending and not self._depth
 
     @property
     def last_number(self) -> int:

@@ -20,6 +20,7 @@ from crdt_board.errors import BoardError, ProtocolError
 from crdt_board.events import (
     Acknowledged,
     Answered,
+    ByeReceived,
     CheckpointReceived,
     ClientEvent,
     EntryDamaged,
@@ -80,6 +81,7 @@ class ServerSession:
     4. No entry is sent before the step 2 that it builds on.
     5. A stock client is sent stock frames only: no text, no unknown type. What has no stock form becomes nothing.
     6. An acknowledgement never covers a number that was not handed out, and never falls.
+    7. Nothing is handed out after the bye of an own client: others may write under its client id.
     """
 
     def __init__(self, kind: PeerKind, limits: Limits) -> None:
@@ -90,6 +92,7 @@ class ServerSession:
         self._acked = 0
         self._gap_first: int | None = None  # while waiting for a resend: the latest number beyond the gap
         self._broadcast_ready = False
+        self._ended = False
 
     @property
     def broadcast_ready(self) -> bool:
@@ -102,6 +105,8 @@ class ServerSession:
         Raises:
             ProtocolError, LimitExceeded: the client broke the protocol; close the connection.
         """
+        if self._ended:  # invariant 7
+            return []
         return self._receive_text(message) if isinstance(message, str) else self._receive_binary(message)
 
     def hello(self, message: control.ServerHello) -> Frames:
@@ -184,6 +189,9 @@ class ServerSession:
             check_name(message.agent, "agent", self._limits.agent_chars_max)
             self._greeted = True
             return [HelloReceived(message)]
+        if isinstance(message, control.Bye):
+            self._ended = True
+            return [ByeReceived(message.clock)]
         return [RequestReceived(message.id, message.body)]
 
     def _receive_frame(self, frame: wire.Frame) -> list[ServerEvent]:
@@ -267,6 +275,10 @@ class ClientSession:
 
     def request(self, request_id: int, body: control.RequestBody) -> Frames:
         return [control.encode(control.Request(id=request_id, body=body))]
+
+    def bye(self, clock: int) -> Frames:
+        """End for good, at this clock of the replica's client id; when everything was acknowledged, and as the last."""
+        return [control.encode(control.Bye(clock=clock))]
 
     def push(self, groups: Iterable[tuple[str, Sequence[bytes]]]) -> Frames:
         """Push updates from `next_number` on, grouped by the agent that made them; in as few frames as limits allow."""

@@ -16,6 +16,9 @@ from crdt_board.varint import read_varuint, write_varuint
 EMPTY_UPDATE = b"\x00\x00"
 """The update that changes nothing."""
 
+NOTHING_KNOWN = b"\x00"
+"""The state vector of a replica that holds nothing."""
+
 _CLOCK_END = 1 << 32  # clocks are 32 bit in yrs, so a larger number in a state vector is a client id
 _LARGE_STATE_BYTES = 1024
 _LOOKS_MAX = 8
@@ -81,6 +84,18 @@ def decode_state_vector(data: bytes) -> dict[int, int]:
     clocks = {reader.varuint(): reader.varuint() for _ in range(reader.count(bytes_each=2))}
     reader.finish()
     return clocks
+
+
+def clock_of(client_id: int, state_vector: bytes) -> int:
+    """The clock that a client has reached; 0 when it has written nothing. Usually without decoding all of it."""
+    at = _behind_client(client_id, write_varuint(client_id), state_vector)
+    if at is None:
+        return decode_state_vector(state_vector).get(client_id, 0)
+    if at == 0:
+        return 0
+    found = Reader(state_vector)
+    found.position = at
+    return found.varuint()
 
 
 def encode_state_vector(clocks: Mapping[int, int]) -> bytes:

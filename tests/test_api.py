@@ -146,7 +146,7 @@ async def test_a_store_that_fails_is_a_problem_that_says_when_to_come_back(datab
     assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "store_unavailable", "1")
 
 
-async def test_the_api_keeps_to_its_description(client: httpx.AsyncClient) -> None:
+async def test_the_api_keeps_to_its_description(client: httpx.AsyncClient, tmp_path: Path) -> None:
     """schemathesis, from the OpenAPI document: no undescribed status, no answer that does not fit, no failure."""
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", str(client.base_url.join("/openapi.json"))),
@@ -156,7 +156,7 @@ async def test_the_api_keeps_to_its_description(client: httpx.AsyncClient) -> No
         *("--exclude-path", "/api/imports"),  # what it takes is not JSON; see the tests of exports
     ]
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     said, _ = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, said.decode()

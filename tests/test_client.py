@@ -245,6 +245,32 @@ async def test_a_server_that_was_restored_from_an_older_copy_gets_the_rest_again
             await stack.aclose()
 
 
+async def test_clients_of_a_restored_server_send_what_others_wrote_too(tmp_path: Path) -> None:
+    """Each of three clients holds what the others wrote and the server has lost; all of it comes back, once."""
+    file, copy = tmp_path / "boards.db", tmp_path / "copy.db"
+    names = ("ann", "bob", "cay")
+    async with contextlib.AsyncExitStack() as stack:
+        async with serving(await SqliteStore.open(file)) as served, joined(served.url, "ann") as board:
+            board.state.plan.append("kept")
+        shutil.copy(file, copy)
+        async with serving(await SqliteStore.open(file), port=served.port):
+            boards = [await stack.enter_async_context(joined(served.url, name)) for name in names]
+            for name, board in zip(names, boards, strict=True):
+                board.state.plan.append(f"lost, of {name}")
+            await level(*boards)
+        for board in boards:
+            await eventually(lambda board=board: board.failure, "the loss is noticed")
+        async with serving(await SqliteStore.open(copy), port=served.port):
+            for name, board in zip(names, boards, strict=True):
+                board.state.plan.append(f"new, of {name}")
+                await board.flush(DEADLINE_SECONDS)
+            everything = {"kept", *(f"{when}, of {name}" for when in ("lost", "new") for name in names)}
+            for board in boards:
+                await board.wait_for(lambda state: set(state.plan) == everything, DEADLINE_SECONDS)
+                assert len(board.state.plan) == len(everything)
+            await stack.aclose()
+
+
 async def test_a_board_that_was_made_anew_does_not_take_the_old_content(tmp_path: Path) -> None:
     """A replica of a board that was deleted and made again ends with BoardReplaced; the new board stays as it is."""
     async with contextlib.AsyncExitStack() as stack:

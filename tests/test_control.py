@@ -29,11 +29,14 @@ CHECKPOINT = Checkpoint(
     output={"a": [1, None, "é"]},
 )
 REQUEST = CommitRequest(step="plan", agent="planner", fingerprint="f", patch=(SetValue(field="status", value=1),))
+NAME = "0123456789abcdef"
 LAYOUT = Layout(title="Migration", fields=(FieldLayout(name="draft", kind="text"),))
 
 CLIENT_MESSAGES: list[BaseModel] = [
-    control.ClientHello(agent="planner", client_id=2**53 - 1, epoch="e", layout=LAYOUT),
-    control.ClientHello(agent="planner", client_id=1),
+    control.ClientHello(agent="planner", replica=NAME, client_id=2**52 - 1, epoch="e", layout=LAYOUT),
+    control.ClientHello(agent="planner", replica=NAME, client_id=2**32),
+    control.ClientHello(agent="planner", replica=NAME),
+    control.Bye(clock=0),
     control.Request(id=1, body=control.Commit(request=REQUEST)),
     control.Request(id=2, body=control.ListCheckpoints(before=7, limit=3)),
     control.Request(id=3, body=control.StateAt(version=7)),
@@ -41,6 +44,7 @@ CLIENT_MESSAGES: list[BaseModel] = [
 SERVER_MESSAGES: list[BaseModel] = [
     control.ServerHello(
         board="job-1",
+        client_id=2**40,
         epoch="e",
         seq=2,
         version=1,
@@ -94,8 +98,12 @@ def test_random_text_raises_only_bad_request(text: str) -> None:
         ('{"type":"request","id":1,"body":{"op":"state_at","version":"x"}}', "request.body.state_at.version"),
         ('{"type":"request","id":1,"body":{"op":"state_at","version":1,"extra":0}}', "request.body.state_at.extra"),
         ('{"type":"request","id":1,"body":{"op":"other"}}', "request.body"),
-        ('{"type":"hello","agent":"","client_id":1}', "hello.agent"),
-        ('{"type":"hello","agent":"a","client_id":9007199254740992}', "hello.client_id"),
+        ('{"type":"hello","agent":"","replica":"0123456789abcdef"}', "hello.agent"),
+        ('{"type":"hello","agent":"a"}', "hello.replica"),
+        ('{"type":"hello","agent":"a","replica":"short"}', "hello.replica"),
+        ('{"type":"hello","agent":"a","replica":"0123456789abcdef","client_id":4294967295}', "hello.client_id"),
+        ('{"type":"hello","agent":"a","replica":"0123456789abcdef","client_id":4503599627370496}', "hello.client_id"),
+        ('{"type":"bye","clock":-1}', "bye.clock"),
         ('{"type":"other"}', ""),
         ('{"type":"request","id":true,"body":{"op":"state_at","version":1}}', "request.id"),
     ],
@@ -149,7 +157,7 @@ def test_an_error_with_strange_data_crosses_the_wire_as_text() -> None:
 def test_the_schema_is_published_for_both_directions() -> None:
     """Every message type of either direction is in the JSON Schema, and that is JSON."""
     schema = json.loads(json.dumps(control.published_schema()))
-    assert set(schema["client"]["discriminator"]["mapping"]) == {"hello", "request"}
+    assert set(schema["client"]["discriminator"]["mapping"]) == {"hello", "request", "bye"}
     assert set(schema["server"]["discriminator"]["mapping"]) == {
         "hello",
         "ack",

@@ -481,8 +481,9 @@ async def test_edits_of_a_migrated_field_on_their_way_are_told_lost(tmp_path: Pa
         opening = place.open(None, "ann")
         ann = await opening.__aenter__()
         gate = place.store.hold("append")
+        later = place.open(Later, "eve")  # kept: a block that nobody holds any more is closed
         async with asyncio.TaskGroup() as tasks:
-            joining = tasks.create_task(place.open(Later, "eve").__aenter__())
+            joining = tasks.create_task(later.__aenter__())
             await asyncio.wait_for(gate.reached.wait(), DEADLINE_SECONDS)
             ann.state["plan"] = ["a", "late"]
             gate.release()
@@ -494,7 +495,7 @@ async def test_edits_of_a_migrated_field_on_their_way_are_told_lost(tmp_path: Pa
         assert [entry.kind for entry in await place.entries()] == ["update", "migration", "commit"]
         with pytest.raises(SchemaMismatch, match="1 edits are not durable"):
             await opening.__aexit__(None, None, None)
-        await eve.close()
+        await later.__aexit__(None, None, None)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

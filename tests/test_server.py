@@ -35,7 +35,7 @@ StartServer = Callable[..., Awaitable[ServerProcess]]
 _PROTOCOL_ERROR = CLOSINGS["protocol_error"].close_code
 _TOO_BIG = 1009  # the code of RFC 6455 for a message that is too big; websockets cuts it off unread
 
-_HELLO = '{"type":"hello","agent":"a","client_id":1}'
+_HELLO = '{"type":"hello","agent":"a","replica":"0123456789abcdef"}'
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
 
@@ -345,16 +345,16 @@ _OWN_FAULTS: dict[str, tuple[list[bytes | str], int]] = {
     "binary before hello": ([wire.encode_step1(b"\x00")], _PROTOCOL_ERROR),
     "two hellos": ([_HELLO, _HELLO], _PROTOCOL_ERROR),
     "no JSON": (["{"], _PROTOCOL_ERROR),
-    "lone surrogates": (['{"type":"hello","agent":"\\ud800","client_id":1}'], _PROTOCOL_ERROR),
+    "lone surrogates": (['{"type":"hello","agent":"\\ud800","replica":"0123456789abcdef"}'], _PROTOCOL_ERROR),
     "an unknown message": ([_HELLO, '{"type":"dance"}'], _PROTOCOL_ERROR),
     "an unknown request": ([_HELLO, '{"type":"request","id":1,"body":{"op":"dance"}}'], _PROTOCOL_ERROR),
     "a request of the wrong shape": (
         [_HELLO, '{"type":"request","id":"x","body":{"op":"checkpoints"}}'],
         _PROTOCOL_ERROR,
     ),
-    "an agent without a name": (['{"type":"hello","agent":"","client_id":1}'], _PROTOCOL_ERROR),
+    "an agent without a name": (['{"type":"hello","agent":"","replica":"0123456789abcdef"}'], _PROTOCOL_ERROR),
     "a board of another epoch": (
-        ['{"type":"hello","agent":"a","client_id":1,"epoch":"other"}'],
+        ['{"type":"hello","agent":"a","replica":"0123456789abcdef","epoch":"other"}'],
         CLOSINGS["board_replaced"].close_code,
     ),
 }

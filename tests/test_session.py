@@ -14,6 +14,7 @@ from crdt_board.errors import BadRequest, LimitExceeded, NotFound, ProtocolError
 from crdt_board.events import (
     Acknowledged,
     Answered,
+    ByeReceived,
     CheckpointReceived,
     EntryDamaged,
     EntryReceived,
@@ -35,9 +36,15 @@ from crdt_board.presence import PresenceState
 from crdt_board.session import Broadcast, ClientSession, Frames, PeerKind, ServerSession
 from crdt_board.updates import EMPTY_UPDATE
 
-HELLO = control.ClientHello(agent="planner", client_id=7)
+HELLO = control.ClientHello(agent="planner", replica="0123456789abcdef")
 SERVER_HELLO = control.ServerHello(
-    board="job-1", epoch="e", seq=0, version=0, schema_version=1, limits=control.PeerLimits.of(DEFAULT_LIMITS)
+    board="job-1",
+    client_id=2**40,
+    epoch="e",
+    seq=0,
+    version=0,
+    schema_version=1,
+    limits=control.PeerLimits.of(DEFAULT_LIMITS),
 )
 CHECKPOINT = Checkpoint(
     board_id="job-1",
@@ -95,6 +102,21 @@ def client() -> ClientSession:
     session.start(11)
     session.receive(control.encode(SERVER_HELLO))
     return session
+
+
+def test_nothing_is_handed_out_after_the_bye(own: ServerSession, client: ClientSession) -> None:
+    """Invariant 7: updates, requests, frames and even nonsense that follow a bye are passed over."""
+    own.receive(push(1, b"a"))
+    assert own.receive(only_text(client.bye(7))) == [ByeReceived(7)]
+    request = control.encode(control.Request(id=1, body=control.StateAt(version=1)))
+    for message in (push(2, b"b"), wire.encode_step1(b"\x00"), wire.encode_step2(b"x"), request, b"", "nonsense"):
+        assert own.receive(message) == []
+
+
+def test_a_bye_before_the_hello_breaks_the_protocol(client: ClientSession) -> None:
+    """Invariant 1 holds for a bye too."""
+    with pytest.raises(ProtocolError, match="hello"):
+        ServerSession("own", DEFAULT_LIMITS).receive(only_text(client.bye(0)))
 
 
 def test_the_hello_comes_first_and_once() -> None:

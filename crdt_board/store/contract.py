@@ -233,6 +233,22 @@ class Store(Protocol):
         """
         ...
 
+    async def take_client_ids(self, board_id: str, limit: int) -> list[int]:
+        """Remove up to ``limit`` of the board's free client ids and return them, in no order; durable on return.
+
+        Of several callers, in whatever process, no two get the same. After an error the ids that would have been
+        returned may be gone.
+        """
+        ...
+
+    async def return_client_ids(self, board_id: str, client_ids: Sequence[int], *, epoch: str) -> None:
+        """Make ids free, to be taken again; durable on return. One that is free already stays free, once.
+
+        Raises:
+            NotFound: there is no such board, or it is not that of ``epoch`` any more.
+        """
+        ...
+
     async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
         """Store a snapshot and drop all but the ``keep`` newest of its board.
 

@@ -39,6 +39,7 @@ class _Board:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     keys: dict[str, KeyRecord] = field(default_factory=dict)
     schemas: list[SchemaRecord] = field(default_factory=list)
+    free_client_ids: set[int] = field(default_factory=set)
     snapshots: dict[int, SnapshotRecord] = field(default_factory=dict)
 
 
@@ -201,6 +202,17 @@ class MemoryStore:
             return False
         board.schemas.append(schema)
         return True
+
+    async def take_client_ids(self, board_id: str, limit: int) -> list[int]:
+        board = self._find(board_id)
+        free = board.free_client_ids if board else set()
+        return [free.pop() for _ in range(min(max(limit, 0), len(free)))]
+
+    async def return_client_ids(self, board_id: str, client_ids: Sequence[int], *, epoch: str) -> None:
+        board = self._get(board_id)
+        if board.head.epoch != epoch:
+            raise NotFound(f"board {board_id} was made anew", board_id=board_id)
+        board.free_client_ids.update(client_ids)
 
     async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
         assert keep > 0, keep

@@ -145,6 +145,26 @@ class SqliteStore:
 
         return await self._file.write(insert)
 
+    async def take_client_ids(self, board_id: str, limit: int) -> list[int]:
+        bounds = {"board_id": board_id, "limit": _clamp(limit)}
+
+        def take(connection: sqlite3.Connection) -> list[int]:
+            return [int(client_id) for (client_id,) in connection.execute(_SQL["take_client_ids"], bounds).fetchall()]
+
+        return await self._file.write(take)
+
+    async def return_client_ids(self, board_id: str, client_ids: Sequence[int], *, epoch: str) -> None:
+        returned = list(client_ids)
+
+        def give(connection: sqlite3.Connection) -> None:
+            head = _current_head(connection, board_id)
+            if head is None or head.epoch != epoch:
+                raise NotFound(f"there is no board {board_id}, or it was made anew", board_id=board_id)
+            board = _board_key(connection, board_id)
+            connection.executemany(_SQL["return_client_id"], [{"board": board, "client_id": each} for each in returned])
+
+        await self._file.write(give)
+
     async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
         assert keep > 0, keep
 
@@ -233,8 +253,8 @@ def _purge(connection: sqlite3.Connection) -> bool:
         return False
     board = {"board": hidden[0]}
     if connection.execute(_SQL["purge_entries"], {**board, "limit": _PURGE_ROWS}).rowcount == 0:
-        for statement in ("purge_snapshots", "purge_checkpoints", "purge_keys", "purge_schemas", "purge_board"):
-            connection.execute(_SQL[statement], board)
+        for what in ("snapshots", "checkpoints", "keys", "schemas", "client_ids", "board"):
+            connection.execute(_SQL[f"purge_{what}"], board)
     return True
 
 

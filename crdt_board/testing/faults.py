@@ -151,6 +151,14 @@ class FaultyStore:
     async def add_schema(self, board_id: str, schema: SchemaRecord) -> bool:
         return await self._through("add_schema", lambda: self.inner.add_schema(board_id, schema))
 
+    async def take_client_ids(self, board_id: str, limit: int) -> list[int]:
+        return await self._through("take_client_ids", lambda: self.inner.take_client_ids(board_id, limit))
+
+    async def return_client_ids(self, board_id: str, client_ids: Sequence[int], *, epoch: str) -> None:
+        await self._through(
+            "return_client_ids", lambda: self.inner.return_client_ids(board_id, client_ids, epoch=epoch)
+        )
+
     async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
         await self._through("save_snapshot", lambda: self.inner.save_snapshot(snapshot, keep=keep))
 

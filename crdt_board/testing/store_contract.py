@@ -114,6 +114,7 @@ class StoreContract:
                 assert await store.checkpoint("ghost", 1) is None
                 assert await store.keys("ghost", ["k"]) == {}
                 assert await store.schemas("ghost") == []
+                assert await store.take_client_ids("ghost", 16) == []
                 assert await store.snapshots("ghost") == []
             assert await store.boards() == []
 
@@ -124,6 +125,8 @@ class StoreContract:
             assert await store.append([JournalWriter(ghost).updates(b"x")]) == [HeadMoved(head=None)]
             with pytest.raises(NotFound):
                 await store.add_schema("ghost", schema(1))
+            with pytest.raises(NotFound):
+                await store.return_client_ids("ghost", [2**40], epoch=EPOCH)
             with pytest.raises(NotFound):
                 await store.save_snapshot(snapshot("ghost", 1), keep=1)
             assert await store.head("ghost") is None
@@ -508,6 +511,36 @@ class StoreContract:
             assert await store.schemas("job") == [schema(1)]
             assert len(await store.entries("job", after=0, limit=10)) == 1
 
+    # Client ids
+
+    async def test_a_client_id_is_taken_as_often_as_it_became_free(self) -> None:
+        """An id that was returned is taken once, from its own board only, also when it was returned twice."""
+        async with self.opened() as store:
+            await make_board(store)
+            await make_board(store, "other")
+            ids = [2**32, 2**40, 2**52 - 1]
+            assert await store.take_client_ids("job", 16) == []
+            await store.return_client_ids("job", ids, epoch=EPOCH)
+            await store.return_client_ids("job", [*ids, ids[0]], epoch=EPOCH)
+            await store.return_client_ids("job", [], epoch=EPOCH)
+            assert await store.take_client_ids("other", 16) == []
+            assert await store.take_client_ids("job", 0) == []
+            assert sorted([*await store.take_client_ids("job", 2), *await store.take_client_ids("job", 2)]) == ids
+            assert await store.take_client_ids("job", 16) == []
+            await store.return_client_ids("job", [2**40], epoch=EPOCH)
+            with pytest.raises(NotFound):
+                await store.return_client_ids("job", [2**41], epoch="an earlier board")
+            assert await store.take_client_ids("job", 16) == [2**40]
+
+    async def test_no_two_callers_get_one_client_id(self) -> None:
+        """Of twenty callers in two processes who take three ids each, no two get the same, and none is left out."""
+        async with self.opened_twice() as stores:
+            await make_board(stores[0])
+            ids = list(range(2**40, 2**40 + 50))
+            await stores[0].return_client_ids("job", ids, epoch=EPOCH)
+            taken = await asyncio.gather(*(stores[n % 2].take_client_ids("job", 3) for n in range(20)))
+            assert sorted(client_id for each in taken for client_id in each) == ids
+
     # Snapshots
 
     async def test_snapshots_come_newest_first(self) -> None:
@@ -578,6 +611,8 @@ class StoreContract:
                 store.keys("job", ["k"]),
                 store.schemas("job"),
                 store.add_schema("job", schema(1)),
+                store.take_client_ids("job", 1),
+                store.return_client_ids("job", [2**40], epoch=EPOCH),
                 store.save_snapshot(snapshot("job", 1), keep=1),
                 store.snapshots("job"),
                 store.wait_for_others(),
@@ -618,12 +653,15 @@ class DurableStoreContract(StoreContract):
             await store.append([writer.commit("plan", key=key("k"))])
             await store.add_schema("job", schema(1))
             await store.save_snapshot(snapshot("job", 2), keep=1)
+            await store.return_client_ids("job", [2**40, 2**41], epoch=EPOCH)
+            assert len(await store.take_client_ids("job", 1)) == 1
             before = await read_all(store)
         finally:
             await store.close()
         again = await self.open_second(store)
         try:
             assert await read_all(again) == before
+            assert len(await again.take_client_ids("job", 16)) == 1
             assert await again.append([writer.updates(b"more")]) == [Appended(seq=3)]
         finally:
             await again.close()

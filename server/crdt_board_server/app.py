@@ -55,7 +55,12 @@ async def serve(store: Store, listening: socket.socket, *, limits: Limits = DEFA
 
     Everything that was acknowledged is durable then; connections are closed with a code that says to try again.
     """
-    async with BoardHost(store, idle_seconds=limits.room_idle_seconds, limits=limits) as host:
+    async with BoardHost(
+        store,
+        idle_seconds=limits.room_idle_seconds,
+        client_ids_rest_seconds=limits.client_ids_rest_seconds,
+        limits=limits,
+    ) as host:
         peers = Peers(Rooms(host), limits)
         settings = uvicorn.Config(
             build_app(host, peers),

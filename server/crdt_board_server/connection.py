@@ -19,6 +19,7 @@ from websockets.protocol import State
 
 from crdt_board import control, events
 from crdt_board.checkpoints import Checkpoint
+from crdt_board.client_ids import Holder
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BoardError, BoardReplaced, Unavailable
@@ -58,6 +59,8 @@ class Peer:
         self._origin = f"connection-{id(self)}"
         self._limits = limits
         self._session = ServerSession(kind, limits)
+        self._client_id: int | None = None
+        self._cut_off = False  # nothing more is taken from this connection; its replica may have another one by now
         self._room: Room | None = None
         self._behind: bytes | None = None
         self._missed_presence = False
@@ -120,6 +123,7 @@ class Peer:
             self._send(self._session.schema(engine.schema_version, engine.layout))
 
     def end(self, error: BoardError) -> None:
+        self._cut_off = True
         self._start_ending(self._close(error))
 
     def shut_down(self) -> None:
@@ -168,6 +172,8 @@ class Peer:
         self._socket.inline = self._take
         while True:
             message = await self._socket.next_message()
+            if self._cut_off:
+                continue
             for event in self._session.receive(message):
                 await self._handle(event)
             if self._socket.paused:
@@ -177,6 +183,8 @@ class Peer:
         """Submit updates as they arrive; everything else, and updates when they must wait, is handled by `_serve`."""
         if not is_push(data) or self._socket.paused or not self._engine.has_room:
             return False
+        if self._cut_off:
+            return True
         try:
             for event in self._session.receive(data):
                 if isinstance(event, events.UpdatesReceived):
@@ -208,6 +216,8 @@ class Peer:
                 await self._ask_for_state()
             case events.RequestReceived(request_id, body):
                 await self._answer(request_id, body)
+            case events.ByeReceived(clock):
+                await self._engine.read(partial(self._take_back, clock))
 
     async def _ask_for_state(self) -> None:
         """Send a step 1: the peer answers with what the board lacks."""
@@ -275,9 +285,11 @@ class Peer:
         else:
             self._schema = engine.schema_version
         self._agent = hello.agent
-        self._origin = str(hello.client_id)  # the replica, over all its connections
+        self._origin = hello.replica
+        self._client_id = await self._hold_id(hello)
         greeting = control.ServerHello(
             board=engine.board_id,
+            client_id=self._client_id,
             epoch=engine.epoch,
             seq=engine.seq,
             version=engine.version,
@@ -288,6 +300,21 @@ class Peer:
         )
         self._send(self._session.hello(greeting))
         self._send(self._session.step1(await engine.read(Document.state_vector)))
+
+    async def _hold_id(self, hello: control.ClientHello) -> int:
+        """Grant the replica an id, or let it write on under the one that it has, through this connection only."""
+        ids, holder = self._engine.client_ids, Holder(hello.replica, self)
+        if hello.client_id is None:
+            return await ids.grant(holder)
+        earlier = ids.resume(hello.client_id, holder)
+        if isinstance(earlier, Peer):
+            earlier.end(Unavailable("this replica has another connection"))
+        return hello.client_id
+
+    def _take_back(self, clock: int, _document: Document) -> None:
+        """After a bye; runs in the writer's task, so that everything that came before it has been decided."""
+        if self._client_id is not None:
+            self._engine.take_back(self._client_id, self, clock=clock)
 
     def _take_presence(self, states: tuple[Any, ...]) -> None:
         assert self._room is not None
@@ -365,6 +392,8 @@ class Peer:
 
     def _leave(self, room: Room) -> None:
         room.remove(self)
+        if self._client_id is not None:
+            room.engine.client_ids.forget(self._client_id, self)
         gone = room.presence.drop_owner(self)
         room.tell_presence(gone, self._session.presence(gone), apart_from=self)
         for request in self._requests:

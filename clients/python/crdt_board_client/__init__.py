@@ -15,7 +15,6 @@ from crdt_board.board_link import BoardSession
 from crdt_board.errors import BadRequest, ConnectionFailed, LimitExceeded
 from crdt_board.joining import join_or_migrate, migrate_board
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
-from crdt_board.replica import Replica
 from crdt_board.schema import BoardModel
 from crdt_board.views import PlainModel
 from crdt_board_client.link import RemoteLink
@@ -65,12 +64,8 @@ async def _connect(
     address = _checked_url(url)
 
     async def start(model: type[BoardModel] | None = model) -> BoardSession:
-        replica = Replica(None, strays=model is None)
         layout, migrates = (model.board_layout(), model.board_migrations()) if model else (None, ())
-        link = RemoteLink(address, board_id, agent, replica, model=layout, migrates=migrates)
-        session = BoardSession(replica, link)
-        await link.start(session, timeout)
-        return session
+        return await RemoteLink(address, board_id, agent, model=layout, migrates=migrates).start(timeout)
 
     if model is None:
         session = await start()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -12,7 +14,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from crdt_board import control, events
-from crdt_board.errors import BoardClosed, BoardError, LimitExceeded, Unavailable, VersionConflict
+from crdt_board.errors import BoardClosed, BoardError, LimitExceeded, ProtocolError, Unavailable, VersionConflict
 from crdt_board.following import follow_schema
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.layout import Layout
@@ -20,7 +22,7 @@ from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.replica import Replica
 from crdt_board.session import ClientSession, Frames
 from crdt_board.update_walk import first_clocks
-from crdt_board.updates import EMPTY_UPDATE, decode_state_vector
+from crdt_board.updates import EMPTY_UPDATE, NOTHING_KNOWN, decode_state_vector
 from crdt_board.wire import is_entry
 from crdt_board_client.presence import AgentTable
 from crdt_board_client.progress import Progress
@@ -32,6 +34,8 @@ _RENEW_SECONDS = 10.0
 _RESEND_SECONDS = 5.0
 """How long an acknowledgement may take before updates are sent again, in case they were lost on the way."""
 
+_LEAVE_SECONDS = 2.0
+
 _INCOMING = replace(DEFAULT_LIMITS, update_bytes_max=1 << 30, control_bytes_max=1 << 30)
 """A client takes from its server whatever a board holds."""
 
@@ -42,14 +46,19 @@ class LinkState:
 
     board_id: str
     agent: str
-    replica: Replica
     table: AgentTable
     wake: asyncio.Event
     """Set when there is something to send."""
     requests: Requests
-    model: Layout | None = None
+    model: Layout | None
     """None for a replica without a model."""
-    migrates: tuple[int, ...] = ()
+    migrates: tuple[int, ...]
+    on_replica: Callable[[Replica], None]
+    """Called with the replica when it was made."""
+    replica: Replica | None = None
+    """None until a server has granted its client id."""
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+    """What the server knows the replica by, over all its connections."""
     epoch: str = ""
     """Which board this replica belongs to, of those that had its name; empty before the first connection."""
     presence_changed: bool = False
@@ -64,8 +73,8 @@ class Connection:
     """One connection of a link.
 
     Invariants:
-        1. The order is: hello, step 1; then pending updates and requests, where what was pending when a request was
-           made is sent before it.
+        1. The order is: hello, step 1; when the server's hello has come, pending updates and requests, where what was
+           pending when a request was made is sent before it; at the end of the replica its bye, and nothing after it.
         2. A request that was not answered on an earlier connection is sent again.
         3. The replica's ``seq`` and ``version`` cover only what has arrived; where something is missing, the difference
            is asked for.
@@ -79,6 +88,7 @@ class Connection:
     _progress: Progress = field(default_factory=Progress)
     _welcome: control.ServerHello | None = None
     _failure: Exception | None = None
+    _sender: asyncio.Task[None] | None = None
     _started: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> None:
@@ -89,7 +99,6 @@ class Connection:
             BoardError, DocumentBroken: it makes no sense to go on; `ProtocolError` when the server does.
         """
         await self._introduce()
-        sender = asyncio.create_task(self._send_until_it_fails(), name=f"sender-{self.link.board_id}")
         try:
             self.socket.inline = self._take
             await self._read()
@@ -99,10 +108,24 @@ class Connection:
             raise
         finally:
             self.socket.inline = None
-            tasks = [sender, *self._started]
+            tasks = [*([self._sender] if self._sender else []), *self._started]
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            if tasks:
+                await asyncio.wait(tasks)
+
+    async def leave(self) -> None:
+        """If the replica owes nothing, say that it ends, so that the server takes its client id back.
+
+        Nothing is sent any more afterwards. Whether the server hears it is not known: if not, the id is not used again.
+        """
+        if self._sender is None or not self._replica.owes_nothing:
+            return
+        self._sender.cancel()
+        await asyncio.wait([self._sender])
+        with contextlib.suppress(ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._send(self._session.bye(self._replica.clock))
 
     def take_checkpoint(self, version: int, seq: int) -> None:
         """The server has told of this checkpoint, in whatever way; entry ``seq`` made it, or one before it."""
@@ -110,20 +133,27 @@ class Connection:
             self._ask_for_difference()
         self._tell_progress()
 
+    @property
+    def _replica(self) -> Replica:
+        if self.link.replica is None:
+            raise ProtocolError("the server sent something before its hello")
+        return self.link.replica
+
     async def _introduce(self) -> None:
-        link, document = self.link, self.link.replica.document
-        self._session.start(link.replica.acknowledged + 1)
+        link, replica = self.link, self.link.replica
+        self._session.start(replica.acknowledged + 1 if replica else 1)
         link.requests.send_again()  # invariant 2
         link.presence_changed = True
         hello = control.ClientHello(
             agent=link.agent,
-            client_id=document.client_id,
+            replica=link.name,
+            client_id=replica.document.client_id if replica else None,
             epoch=link.epoch or None,
             layout=link.model,
             migrates=link.migrates,
         )
         await self._send(self._session.hello(hello))
-        await self._send(self._session.step1(document.state_vector()))
+        await self._send(self._session.step1(replica.document.state_vector() if replica else NOTHING_KNOWN))
 
     # Sending.
 
@@ -138,7 +168,7 @@ class Connection:
 
     async def _send_for_ever(self) -> None:
         """Send what is pending, then wait for more; repeat presence, and updates whose acknowledgement is overdue."""
-        link, replica, loop = self.link, self.link.replica, asyncio.get_running_loop()
+        link, replica, loop = self.link, self._replica, asyncio.get_running_loop()
         renew_at = loop.time() + _RENEW_SECONDS
         while True:
             link.wake.clear()
@@ -161,8 +191,8 @@ class Connection:
 
     async def _send_pending(self) -> None:
         """Send what is pending at the moment of the call."""
-        pending = self.link.replica.pending_after(self._session.next_number - 1)
-        bytes_max = self.link.replica.update_bytes_max
+        pending = self._replica.pending_after(self._session.next_number - 1)
+        bytes_max = self._replica.update_bytes_max
         for item in pending:
             if len(item.update) > bytes_max:
                 raise LimitExceeded(
@@ -177,15 +207,16 @@ class Connection:
 
     async def _send_what_is_missing(self, state_vector: bytes) -> None:
         """Send what the server lacks and is not pending, as when it was restored from an older copy."""
-        theirs, ours = decode_state_vector(state_vector), decode_state_vector(self.link.replica.document.state_vector())
+        document = self._replica.document
+        theirs, ours = decode_state_vector(state_vector), decode_state_vector(document.state_vector())
         begins: dict[int, int] = {}
-        for item in self.link.replica.pending:
+        for item in self._replica.pending:
             begins = first_clocks(item.update) | begins
         for client, begin in begins.items():
             if theirs.get(client, 0) >= begin:
                 ours.pop(client, None)
         if any(theirs.get(client, 0) < clock for client, clock in ours.items()):
-            missing = self.link.replica.document.encode(state_vector)
+            missing = document.encode(state_vector)
             if missing != EMPTY_UPDATE:
                 await self._send(self._session.step2(missing))
 
@@ -216,12 +247,12 @@ class Connection:
         return True
 
     async def _handle(self, event: events.ClientEvent) -> None:
-        link, replica = self.link, self.link.replica
+        link = self.link
         match event:
             case events.EntryReceived():
                 self._take_entry(event)
             case events.Acknowledged(number, _):
-                replica.acknowledge(number)
+                self._replica.acknowledge(number)
             case events.CheckpointReceived(checkpoint):
                 self.take_checkpoint(checkpoint.version, checkpoint.seq)
             case events.Answered(request_id, result):
@@ -229,14 +260,14 @@ class Connection:
             case events.Refused(request_id, error):
                 self._refuse(request_id, error)
             case events.StateReceived(update):
-                replica.receive([update], agent=None, seq=None)
+                self._replica.receive([update], agent=None, seq=None)
                 self._progress.take_difference()
                 self._be_synced()
             case events.ServerState(state_vector):
                 await self._send_what_is_missing(state_vector)
             case events.PresenceReceived(states):
                 link.table.take_in(states)
-                replica.on_progress()
+                self._replica.on_progress()
             case events.PresenceQueried():
                 await self._send(self._session.presence(link.table.own_states()))
             case events.ResendFrom():
@@ -245,11 +276,21 @@ class Connection:
                 self._miss()
             case events.Welcomed(hello):
                 self._welcome = hello
-                link.epoch = hello.epoch
-                replica.update_bytes_max = hello.limits.update_bytes_max
-                follow_schema(replica, link.model, hello.layout, hello.schema_version)
+                self._start_replica(hello)
             case events.SchemaReceived(schema):
-                follow_schema(replica, link.model, schema.layout, schema.schema_version)
+                follow_schema(self._replica, link.model, schema.layout, schema.schema_version)
+
+    def _start_replica(self, hello: control.ServerHello) -> None:
+        link = self.link
+        link.epoch = hello.epoch
+        if link.replica is None:
+            link.replica = Replica(None, client_id=hello.client_id, strays=link.model is None)
+            link.on_replica(link.replica)
+        elif link.replica.document.client_id != hello.client_id:
+            raise ProtocolError("the server granted another client id than this replica has")
+        link.replica.update_bytes_max = hello.limits.update_bytes_max
+        follow_schema(link.replica, link.model, hello.layout, hello.schema_version)
+        self._sender = asyncio.create_task(self._send_until_it_fails(), name=f"sender-{link.board_id}")
 
     def _take_entry(self, entry: events.EntryReceived) -> None:
         """Invariant 3. What is missing before the entry does not keep its content from being taken in."""
@@ -257,9 +298,9 @@ class Connection:
             self._ask_for_difference()
         seq = None if self._progress.seq is None else entry.seq
         if entry.updates:
-            self.link.replica.receive(entry.updates, agent=entry.author or None, seq=seq)
+            self._replica.receive(entry.updates, agent=entry.author or None, seq=seq)
         else:
-            self.link.replica.reached(seq=seq)
+            self._replica.reached(seq=seq)
         self._tell_progress()
 
     def _miss(self) -> None:
@@ -269,15 +310,16 @@ class Connection:
     def _tell_progress(self) -> None:
         version = self._progress.take_version()
         if version:
-            self.link.replica.reached(version=version)
+            self._replica.reached(version=version)
 
     def _ask_for_difference(self) -> None:
-        self._start(self._send(self._session.step1(self.link.replica.document.state_vector())))
+        self._start(self._send(self._session.step1(self._replica.document.state_vector())))
 
     def _be_synced(self) -> None:
+        replica = self._replica
         assert self._welcome is not None
         self.on_synced()
-        self.link.replica.reached(seq=self._welcome.seq, version=self._welcome.version)
+        replica.reached(seq=self._welcome.seq, version=self._welcome.version)
 
     def _refuse(self, request_id: int | None, error: BoardError) -> None:
         if isinstance(error, BoardClosed):

@@ -42,23 +42,16 @@ logger = logging.getLogger(__name__)
 class RemoteLink:
     """Ties a replica to a board on a server; see `Connection` for what is sent and taken in.
 
+    The replica is made when the server has granted its client id, on the first connection, and keeps it for its life.
     A request is sent again on every new connection until it is answered; that it is done once is a matter of its
     idempotency key, which every commit has.
     """
 
     def __init__(
-        self,
-        url: str,
-        board_id: str,
-        agent: str,
-        replica: Replica,
-        *,
-        model: Layout | None = None,
-        migrates: tuple[int, ...] = (),
+        self, url: str, board_id: str, agent: str, *, model: Layout | None = None, migrates: tuple[int, ...] = ()
     ) -> None:
         """``model`` is the layout of the agent's model, if it has one, and ``migrates`` what that migrates from."""
         self.board_id = board_id
-        self.replica = replica
         self.failure: BoardError | None = None
         self._url = url
         self._session: BoardSession | None = None
@@ -66,7 +59,9 @@ class RemoteLink:
         self._table.announce(AgentPresence(agent=agent))
         self._wake = asyncio.Event()
         self._requests = Requests(self._wake.set)
-        self._state = LinkState(board_id, agent, replica, self._table, self._wake, self._requests, model, migrates)
+        self._state = LinkState(
+            board_id, agent, self._table, self._wake, self._requests, model, migrates, on_replica=self._begin
+        )
         self._connection: Connection | None = None
         self._numbered = 0
         self._key_prefix = secrets.token_hex(8)
@@ -75,26 +70,35 @@ class RemoteLink:
         self._closing = False
         self._final: BoardError | None = None
 
-    async def start(self, session: BoardSession, timeout: float) -> None:
-        """Connect and fill the replica. After an error, or when it is cancelled, nothing is left running.
+    async def start(self, timeout: float) -> BoardSession:
+        """Connect, make the replica and fill it. After an error, or when it is cancelled, nothing is left running.
 
         Raises:
             ConnectionFailed: no server answered within ``timeout`` seconds.
             SchemaMismatch, BadRequest and others: the server refused; trying again cannot help.
         """
-        self._session = session
-        self.replica.on_pending = self._wake.set
         self._task = asyncio.create_task(self._run(), name=f"connection-{self.board_id}")
         synced = asyncio.create_task(self._synced.wait())
         try:
             await asyncio.wait([synced, self._task], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if not self._synced.is_set():
                 raise self._final or self.failure or self._no_answer(timeout)
+            assert self._session is not None
+            return self._session
         except BaseException:
             await self.close()
             raise
         finally:
             synced.cancel()
+
+    @property
+    def replica(self) -> Replica:
+        assert self._state.replica is not None
+        return self._state.replica
+
+    def _begin(self, replica: Replica) -> None:
+        replica.on_pending = self._wake.set
+        self._session = BoardSession(replica, self)
 
     def hurry(self) -> None:
         self._wake.set()
@@ -145,7 +149,14 @@ class RemoteLink:
         return self._table.agents()
 
     async def close(self) -> None:
-        self._closing = True
+        leaving, self._closing = not self._closing and self._final is None, True
+        try:
+            if leaving and self._connection is not None:
+                await self._connection.leave()
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
         try:
             if self._task is not None:
                 await end_task(self._task)
@@ -248,7 +259,8 @@ class RemoteLink:
         elif failure is None and self.failure is not None:
             logger.info("board %s: connected to %s again", self.board_id, self._url)
         self.failure = failure
-        self.replica.on_progress()
+        if self._state.replica is not None:
+            self._state.replica.on_progress()
 
     def _end(self, error: BoardError) -> None:
         self._final = self._final or error

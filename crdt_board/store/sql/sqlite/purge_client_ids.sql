@@ -1,0 +1,2 @@
+DELETE FROM free_client_ids
+WHERE board = :board
