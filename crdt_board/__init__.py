@@ -35,6 +35,7 @@ from crdt_board.history import Difference, Fork, Hunk, PathEdit, Problem, StateD
 from crdt_board.host import BoardHost
 from crdt_board.live.anchors import Anchor
 from crdt_board.live.cells import LiveCandidates, candidates_of
+from crdt_board.live.record_list import LiveRecordList, items_of
 from crdt_board.live.streams import EditStream
 from crdt_board.local import open_board
 from crdt_board.migrations import migrates
@@ -72,6 +73,7 @@ __all__ = [
     "InvalidValue",
     "LimitExceeded",
     "LiveCandidates",
+    "LiveRecordList",
     "MalformedUpdate",
     "Max",
     "Min",
@@ -92,6 +94,7 @@ __all__ = [
     "VersionConflict",
     "__version__",
     "candidates_of",
+    "items_of",
     "migrates",
     "open_board",
     "parse_pointer",

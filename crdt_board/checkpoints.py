@@ -124,7 +124,7 @@ class SetValue(_Frozen):
 
 
 class DropKey(_Frozen):
-    """Remove one key of a dict field, or one element (its canonical JSON as ``key``) of a set field."""
+    """Remove one key of a dict field, one element (its canonical JSON as ``key``) of a set field, or one item."""
 
     op: Literal["drop"] = "drop"
     field: str
@@ -136,6 +136,31 @@ class Clear(_Frozen):
 
     op: Literal["clear"] = "clear"
     field: str
+
+
+class InsertItem(_Frozen):
+    """Insert an item into a list of records, under the new id ``key``, behind the item with the id ``after``.
+
+    ``after`` None is the beginning. ``after_place`` is where that item was, for when it is not there any more.
+    ``value`` is the record in wire form.
+    """
+
+    op: Literal["insert"] = "insert"
+    field: str
+    key: str
+    after: str | None = None
+    after_place: str | None = None
+    value: JsonValue
+
+
+class MoveItem(_Frozen):
+    """Move the item ``key`` of a list of records; where to, as for `InsertItem`."""
+
+    op: Literal["move"] = "move"
+    field: str
+    key: str
+    after: str | None = None
+    after_place: str | None = None
 
 
 class AddElement(_Frozen):
@@ -190,7 +215,8 @@ class Decide(_Frozen):
 
 
 PatchOp = Annotated[
-    SetValue | DropKey | Clear | AddElement | Increment | SpliceRange | Propose | Decide, Field(discriminator="op")
+    SetValue | DropKey | Clear | InsertItem | MoveItem | AddElement | Increment | SpliceRange | Propose | Decide,
+    Field(discriminator="op"),
 ]
 
 

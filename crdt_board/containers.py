@@ -5,15 +5,20 @@ A path is ``field``, or for records ``field/key``, ``field/key/name`` and so on,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pycrdt
 from pydantic import JsonValue
 
+from crdt_board.errors import NotFound
+from crdt_board.item_places import base36
 from crdt_board.layout import FieldLayout, Layout
 from crdt_board.record_creation import Shape, container_shape, creation_update, place_of_new, record_shape
 from crdt_board.records import SharedType, new_record, shared_class, split_path
+
+_ID_CHARS = 10
 
 S = TypeVar("S", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
 
@@ -24,12 +29,20 @@ class Containers:
     What is returned must not be kept beyond the transaction: yrs frees a shared type when it is deleted.
     """
 
-    def __init__(self, doc: pycrdt.Doc[Any], roots: Mapping[str, SharedType]) -> None:
+    def __init__(
+        self, doc: pycrdt.Doc[Any], roots: Mapping[str, SharedType], new_id: Callable[[], str] | None = None
+    ) -> None:
+        """``new_id`` gives ids for the items of lists of records; they are random when it is None."""
         self._doc = doc
         self._roots = roots
+        self.new_id = new_id or _random_id
         self.layout = Layout(title="", fields=())
         self.opened: list[bytes] = []
         """The operations that `make` applied, in order, since its owner last emptied this list."""
+
+    @property
+    def client_id(self) -> int:
+        return self._doc.client_id
 
     def find(self, path: str, kind: type[S]) -> S | None:
         """The shared type at ``path``; None when it was not made, or another client put something else there."""
@@ -42,7 +55,12 @@ class Containers:
         return found if isinstance(found, kind) else None
 
     def make(self, path: str) -> SharedType:
-        """Inside a transaction: what is at ``path``, made with everything that holds it where it is missing."""
+        """Inside a transaction: what is at ``path``, made with everything that holds it where it is missing.
+
+        Raises:
+            NotFound: it is an item of a list of records, or in one, which is not there: items are never made by
+                writing into them.
+        """
         parts = split_path(path)
         found, field = self._roots[parts[0]], self.layout.by_name.get(parts[0])
         if field is not None:
@@ -50,7 +68,9 @@ class Containers:
         for depth in range(1, len(parts)):
             assert field is not None
             assert isinstance(found, pycrdt.Map)
-            if depth % 2:
+            if depth % 2 and field.kind == "record_list":
+                found = _item(found, parts[depth], path)
+            elif depth % 2:
                 found = self._enter(found, parts[: depth + 1], pycrdt.Map, record_shape(field.fields))
             else:
                 field = field.by_name[parts[depth]]
@@ -62,7 +82,7 @@ class Containers:
         holder, _, key = path.rpartition("/")
         records = self.make(holder)
         assert isinstance(records, pycrdt.Map)
-        records[split_path(key)[0]] = new_record(wire, self.field_at(holder), self._doc.client_id)
+        records[split_path(key)[0]] = new_record(wire, self.field_at(holder), self)
 
     def field_at(self, path: str) -> FieldLayout:
         """The layout of the field at ``path``, which may be inside a record.
@@ -117,6 +137,23 @@ def _child(holder: pycrdt.Map[Any], key: str) -> object:
         return holder[key]
     except KeyError:
         return None
+
+
+def item_gone(path: str) -> NotFound:
+    """The error for using an item of a list of records that was deleted."""
+    return NotFound(f"{path}: this item was deleted; look in the list which items are there", path=path)
+
+
+def _item(holder: pycrdt.Map[Any], item: str, path: str) -> pycrdt.Map[Any]:
+    found = _child(holder, item)
+    if not isinstance(found, pycrdt.Map):
+        raise item_gone(path)
+    return found
+
+
+def _random_id() -> str:
+    """52 bits are enough for the items of a list, and short enough for a prompt."""
+    return base36(secrets.randbits(52), _ID_CHARS)
 
 
 def _fresh(shape: Shape) -> SharedType:

@@ -19,10 +19,20 @@ from pydantic import JsonValue
 from crdt_board.cells import CELL_KINDS, reading
 from crdt_board.containers import Containers
 from crdt_board.errors import MalformedUpdate
-from crdt_board.layout import BOARD_ROOT, SINGLE_KINDS, STATE_ROOT, STRICT_PREFIX, FieldKind, FieldLayout, Layout
+from crdt_board.item_lists import ItemIndex, ItemLists
+from crdt_board.layout import (
+    BOARD_ROOT,
+    RECORD_KINDS,
+    SINGLE_KINDS,
+    STATE_ROOT,
+    STRICT_PREFIX,
+    FieldKind,
+    FieldLayout,
+    Layout,
+)
 from crdt_board.record_creation import creation_end
 from crdt_board.record_hashes import RecordHashes, digest
-from crdt_board.records import SharedType, changed_paths, records_wire, split_path
+from crdt_board.records import SharedType, changed_paths, record_wire, records_wire, split_path
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
 from crdt_board.update_walk import first_clocks
@@ -72,11 +82,20 @@ class Document:
         2. A path is in the touched set from the end of the transaction that changed it until `take_touched`.
         3. A cached hash of a field or of a record is never older than its last change; a text index counts pending
            edits too.
-        4. An edit of a text may be pending only inside `local_transaction`, and only until that text, or the document
+        4. What is known of a list of records holds for the present state, inside a transaction too.
+        5. An edit of a text may be pending only inside `local_transaction`, and only until that text, or the document
            as a whole, is looked at.
     """
 
-    def __init__(self, layout: Layout | None = None, *, client_id: int | None = None, strays: bool = False) -> None:
+    def __init__(
+        self,
+        layout: Layout | None = None,
+        *,
+        client_id: int | None = None,
+        strays: bool = False,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        """``new_id`` gives ids for new items of lists of records; they are random when it is None."""
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=client_id)
         self.layout = Layout(title="", fields=())
         self.strays = strays
@@ -91,7 +110,8 @@ class Document:
         self._text_indexes: dict[str, TextIndex] = {}
         self._pending: TextSplice | None = None
         self._pending_text: pycrdt.Text | None = None
-        self._containers = Containers(self.doc, self._roots)
+        self._containers = Containers(self.doc, self._roots, new_id)
+        self._items = ItemLists(self._containers)
         self._gapped = False
         self._local = False
         self._put_cells: dict[str, dict[str, JsonValue]] = {}
@@ -135,6 +155,7 @@ class Document:
             self._subscriptions.pop(name).drop()
             del self._roots[name]
             self._drop_indexes(name)
+            self._items.touch(name)
 
     def _misplaced_keys(self) -> list[str]:
         named = [name for name, kind in self.kinds.items() if kind != "scalar"]
@@ -245,9 +266,32 @@ class Document:
         record = self.find(path, pycrdt.Map)
         if record is None:
             return None
-        holder, _, key = path.rpartition("/")
-        content = records_wire({key: json.loads(str(record))}, self.field_at(holder))
-        return cast(dict[str, JsonValue], content)[key]
+        return record_wire(json.loads(str(record)), self.field_at(path.rpartition("/")[0]), path, self._items.ids_at)
+
+    def read_records(self, path: str) -> JsonValue:
+        """All records of the field at ``path`` in wire form; empty when it was not made yet."""
+        records = self.find(path, pycrdt.Map)
+        content = {} if records is None else json.loads(str(records))
+        return records_wire(content, self.field_at(path), path, self._items.ids_at)
+
+    def new_id(self) -> str:
+        """An id for a new item of a list of records."""
+        return self._containers.new_id()
+
+    def items(self, path: str) -> ItemIndex:
+        """The items of the list of records at ``path``, in their order. Not to be kept beyond the next change."""
+        self._settle()
+        return self._items.of(path)
+
+    def insert_items(self, path: str, gap: int, items: Mapping[str, Mapping[str, JsonValue]]) -> None:
+        """Inside a transaction: put new items, by their ids, in front of the one at index ``gap``."""
+        self._settle()
+        self._items.insert(path, gap, items)
+
+    def move_item(self, path: str, item: str, gap: int) -> None:
+        """Inside a transaction: move an item in front of the one that is at index ``gap`` now."""
+        self._settle()
+        self._items.move(path, item, gap)
 
     def drop_key(self, path: str, key: str) -> None:
         """Inside a transaction: remove a key of the map at ``path``, and everything below it, if it is there."""
@@ -315,7 +359,7 @@ class Document:
     def edit_text(self, field: str, start: int, stop: int, inserted: str) -> None:
         """Inside `local_transaction`: replace the code points from ``start`` to ``stop`` of the text at a path.
 
-        ``0 <= start <= stop <= text_index(field).chars``. Adjacent edits become one (invariant 4).
+        ``0 <= start <= stop <= text_index(field).chars``. Adjacent edits become one (invariant 5).
         """
         assert self._local, "an edit of a text outside a local transaction"
         if field not in self._text_indexes:
@@ -415,17 +459,18 @@ class Document:
 
     @property
     def has_records(self) -> bool:
-        return any(kind == "records" for kind in self.kinds.values())
+        return any(kind in RECORD_KINDS for kind in self.kinds.values())
 
     def _look_beyond_gaps(self) -> None:
         if not self._gapped:
             return
         for name, kind in self.kinds.items():
-            if kind == "records":
+            if kind in RECORD_KINDS:
                 self._hashes.pop(name, None)
                 self._record_hashes[name].forget()
                 self._touched.add(name)
                 self._drop_indexes(name)
+                self._items.touch(name)
 
     def news_in(self, update: bytes) -> bytes:
         """Apply ``update`` and return only what was new in it (``EMPTY_UPDATE`` when nothing was).
@@ -557,7 +602,7 @@ class Document:
             value = values[name]
         elif kind == "records":
             self._settle()
-            return self._record_hashes[name].field_hash(self.map(name), self.layout.by_name[name])
+            return self._record_hashes[name].field_hash(self.map(name), self.layout.by_name[name], self._items.ids_at)
         else:
             value = self._wire_container(name, kind)
             if not _is_something(value, kind):
@@ -567,9 +612,8 @@ class Document:
     def _wire_container(self, name: str, kind: FieldKind) -> JsonValue:
         if kind == "text":
             return str(self.text(name))
-        if kind == "records":
-            self._settle()
-            return records_wire(json.loads(str(self.map(name))), self.layout.by_name[name])
+        if kind in RECORD_KINDS:
+            return self.read_records(name)
         if kind == "list":
             return cast(JsonValue, json.loads(str(self.array(name))))
         if kind in CELL_KINDS:
@@ -595,7 +639,7 @@ class Document:
             self._observe(name, place, pycrdt.Text, whole)
         elif kind == "list":
             self._observe(name, place, pycrdt.Array, whole)
-        elif kind == "records":
+        elif kind in RECORD_KINDS:
             self._observe(name, place, pycrdt.Map, records)
         else:
             self._observe(name, place, pycrdt.Map, whole if kind == "counter" or kind in CELL_KINDS else keys)
@@ -664,6 +708,7 @@ class Document:
                 self._record_hashes[field].forget(parts[0])
                 path = "/".join([field, *map(escape_path, parts)])
                 self._touched.add(path)
+                self._items.touch(path)
                 if not self._local:
                     self._drop_indexes(path)
 
@@ -672,9 +717,10 @@ class Document:
         return self.layout.by_name.get(name) or FieldLayout(name=name, kind="records")
 
     def _forget(self, path: str) -> None:
-        """Nothing that was known of the texts at a path and below it holds any longer."""
+        """Nothing that was known of what is at a path and below it holds any longer."""
         self._settle()
         self._drop_indexes(path)
+        self._items.touch(path)
 
     def _drop_indexes(self, path: str) -> None:
         below = f"{path}/"

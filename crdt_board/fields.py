@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from crdt_board.annotations import origin_of, walk_annotation
 from crdt_board.errors import InvalidValue, ModelError
 from crdt_board.exactness import same_value
-from crdt_board.layout import STATE_ROOT, FieldKind
+from crdt_board.layout import ITEM_KEY, RECORD_KINDS, STATE_ROOT, FieldKind
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.merge_types import Counter, Text
 from crdt_board.orders import CellOrder
@@ -27,16 +27,19 @@ from crdt_board.wire_values import check_text, child_path, element_key, invalid_
 CONTAINERS: dict[type, FieldKind] = {Text: "text", Counter: "counter", list: "list", set: "set", dict: "dict"}
 """Which annotation chooses which merge policy; every other annotation is a scalar."""
 
+_OF_RECORDS: dict[FieldKind, FieldKind] = {"dict": "records", "list": "record_list"}
+"""What a container becomes when it holds records."""
+
 VALUE_KINDS: frozenset[FieldKind] = frozenset({"scalar", "max", "min", "candidates", "strict"})
 """The kinds of fields that hold one value, which is written whole."""
 
 SUPPORTED = (
     "a scalar (str, int, float, bool, Enum, Literal, datetime, UUID, Decimal, bytes, tuple, frozenset, a frozen "
     "pydantic model, or a union of these), Text, Counter, list[T], set[T] or dict[str, T] with a scalar T, or "
-    "dict[str, M] with a BoardModel M"
+    "dict[str, M] or list[M] with a BoardModel M"
 )
 
-_IN_RECORDS: frozenset[FieldKind] = frozenset({"scalar", "text", "list", "set", "dict", "counter", "records"})
+_IN_RECORDS: frozenset[FieldKind] = frozenset({"scalar", "text", "list", "set", "dict", "counter", *RECORD_KINDS})
 _RECORD_LEVELS_MAX = (DEFAULT_LIMITS.nesting_depth_max - 1) // 2
 """Each level is two shared types, the record and the map of those in it; what a container holds is one more."""
 
@@ -59,7 +62,7 @@ class FieldSpec:
     """Validates all of the field's value at once; the same as ``codec`` for scalars."""
     info: FieldInfo
     record: type[BaseModel] | None = None
-    """The class of the records, for the kind ``records``."""
+    """The class of the records, for the kinds ``records`` and ``record_list``."""
     order: CellOrder | None = None
     """How values compare, for the kinds ``max`` and ``min``."""
 
@@ -78,32 +81,63 @@ class FieldSpec:
     def to_wire(self, value: object, path: str | None = None) -> JsonValue:
         """All of the field's value, validated, in wire form; a set as a list in the order of its keys.
 
-        ``path`` is where it is, when that is not the field's name.
+        Items of a list of records that were read from a board have their ids, each id once. ``path`` is where the value
+        is, when that is not the field's name.
 
         Raises:
             InvalidValue: it does not fit, or would not come back as written.
         """
         path = self.name if path is None else path
+        return self.wire_of(self.valid(value, path), path)
+
+    def valid(self, value: object, path: str) -> Any:
+        """All of the field's value as its own type, with plain values in place of live ones.
+
+        Raises:
+            InvalidValue: it does not fit.
+        """
         value = plain_value(value)
         if self.kind == "records" and isinstance(value, dict):
             value = {key: plain_value(record) for key, record in value.items()}
-        valid = self.whole.validate(value, path)
+        elif (
+            self.kind == "record_list" and isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+        ):
+            value = [plain_value(record) for record in value]
+        return self.whole.validate(value, path)
+
+    def wire_of(self, valid: Any, path: str) -> JsonValue:
+        """What `valid` returned, in wire form.
+
+        Raises:
+            InvalidValue: it would not come back as written.
+        """
         if self.kind == "list":
             return [self.codec.encode(item, child_path(path, index)) for index, item in enumerate(valid)]
+        if self.kind == "record_list":
+            return self._items_wire(valid, path)
         if self.kind == "set":
             return sorted((self.codec.encode(item, path) for item in valid), key=element_key)
-        if self.kind == "dict":
-            return {
-                check_text(key, path): self.codec.encode(item, child_path(path, key)) for key, item in valid.items()
-            }
-        if self.kind == "records":
-            return {check_text(key, path): self.record_wire(item, child_path(path, key)) for key, item in valid.items()}
+        if self.kind in ("dict", "records"):
+            encode = self.record_wire if self.record else self.codec.encode
+            return {check_text(key, path): encode(item, child_path(path, key)) for key, item in valid.items()}
         if self.kind == "counter":
             return int(valid)
         return self.codec.encode(str(valid) if self.kind == "text" else valid, path)
 
+    def _items_wire(self, items: list[Any], path: str) -> JsonValue:
+        wires: list[JsonValue] = []
+        ids: set[str] = set()
+        for index, item in enumerate(items):
+            wire = self.record_wire(item, child_path(path, index))
+            known: str | None = item._board_base.item
+            if known is not None and known not in ids:
+                ids.add(known)
+                wire = {ITEM_KEY: known, **wire}
+            wires.append(wire)
+        return wires
+
     def record_wire(self, record: object, path: str) -> dict[str, JsonValue]:
-        """One record of a records field, validated, with all of its fields in wire form.
+        """One record of a field with records, validated, with all of its fields in wire form.
 
         Raises:
             InvalidValue: as `to_wire`.
@@ -114,8 +148,10 @@ class FieldSpec:
         return {name: spec.to_wire(getattr(valid, name), child_path(path, name)) for name, spec in self.inside.items()}
 
     def json_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the wire form; of records only that they are an object, each field has its own."""
-        return {"type": "object"} if self.record else self.whole.json_schema()
+        """The JSON Schema of the wire form; of records only what holds them, each of their fields has its own."""
+        if self.record:
+            return {"type": "object" if self.kind == "records" else "array"}
+        return self.whole.json_schema()
 
     def stored_in(self, state: Mapping[str, JsonValue]) -> JsonValue:
         """The field's value in a state or record, in which those that were never written may be missing.
@@ -128,19 +164,21 @@ class FieldSpec:
 
     def same(self, one: JsonValue, other: JsonValue) -> bool:
         """Whether two values of the field in wire form read alike."""
-        if self.kind != "records" or not (isinstance(one, dict) and isinstance(other, dict)):
-            return same_wire(one, other)
-        return one.keys() == other.keys() and all(self.same_record(each, other[key]) for key, each in one.items())
+        if self.kind == "records" and isinstance(one, dict) and isinstance(other, dict):
+            return one.keys() == other.keys() and all(self.same_record(each, other[key]) for key, each in one.items())
+        if self.kind == "record_list" and isinstance(one, list) and isinstance(other, list):
+            return len(one) == len(other) and all(map(self.same_record, one, other))
+        return same_wire(one, other)
 
     def same_record(self, one: JsonValue, other: JsonValue) -> bool:
-        """Whether two records in wire form read alike."""
+        """Whether two records in wire form read alike, whatever their ids are."""
         if not (isinstance(one, dict) and isinstance(other, dict)):
             return same_wire(one, other)
         return all(spec.same(spec.stored_in(one), spec.stored_in(other)) for spec in self.inside.values())
 
     @property
     def inside(self) -> dict[str, FieldSpec]:
-        """The fields of each record of a records field, in order of declaration."""
+        """The fields of each record of a field with records, in order of declaration."""
         assert self.record is not None
         return record_fields(self.record)
 
@@ -179,8 +217,8 @@ def resolve_field(model: type[BaseModel], name: str, info: FieldInfo) -> FieldSp
     if problem is not None:
         refuse(*problem)
     kind = policy_of(info) or CONTAINERS.get(cast(type, origin_of(annotation)), "scalar")
-    if kind == "dict" and _record_class(annotation) is not None:
-        kind = "records"
+    if kind in _OF_RECORDS and _record_class(annotation) is not None:
+        kind = _OF_RECORDS[kind]
     if not _NAME.fullmatch(name) or name in _TAKEN or (name == STATE_ROOT and kind != "scalar"):
         refuse("this name is taken by the board itself", "write another name that starts with a letter")
     if info.alias is not None or info.validation_alias is not None or info.serialization_alias is not None:
@@ -217,14 +255,14 @@ def _spec(model: type[BaseModel], name: str, info: FieldInfo, kind: FieldKind) -
         order = order_of(info, ValueCodec[Any](annotation, config)) if kind in ("max", "min") else None
         return FieldSpec(name, kind, codec, codec, info, order=order)
     element = {"text": str, "counter": int}.get(kind) or get_args(annotation)[-1]
-    record = _record_class(annotation) if kind == "records" else None
+    record = _record_class(annotation) if kind in RECORD_KINDS else None
     return FieldSpec(name, kind, ValueCodec(element, config), ValueCodec(annotation, config), info, record)
 
 
 def _record_class(annotation: Any) -> type[BaseModel] | None:
-    """What the records of a ``dict[str, Model]`` are, or None when it holds no records."""
+    """What the records of a ``dict[str, Model]`` or ``list[Model]`` are, or None when it holds no records."""
     element = (get_args(annotation) or (None,))[-1]
-    is_record = origin_of(annotation) is dict and isinstance(element, type) and hasattr(element, "board_layout")
+    is_record = origin_of(annotation) in (dict, list) and isinstance(element, type) and hasattr(element, "board_layout")
     return cast(type[BaseModel], element) if is_record else None
 
 
@@ -235,7 +273,7 @@ def _records_problem(model: type[BaseModel], annotation: Any) -> _Problem | None
     if any(each is model for each in walk_annotation(annotation)):
         return (
             f"a {_name(record)} would hold a {model.__name__} again, without end",
-            "write the key of the other record, in a field of type str",
+            "write the key or the id of the other record, in a field of type str",
         )
     try:
         inside = record_fields(record)
@@ -293,7 +331,7 @@ def _element_problem(arguments: tuple[Any, ...], kind: FieldKind) -> _Problem | 
         return f"a bare {kind} does not say what it holds", f"write the type of its elements, as in {example}"
     if kind in ("dict", "records") and arguments[0] is not str:
         return f"keys of a dict must be str, not {_name(arguments[0])}", f"write dict[str, {_name(arguments[1])}]"
-    if kind == "records":
+    if kind in RECORD_KINDS:
         return None
     element = arguments[-1]
     if origin_of(element) in (list, set, dict):
@@ -311,8 +349,9 @@ def _content_problem(annotation: Any) -> _Problem | None:
             continue
         if hasattr(each, "board_layout"):
             return (
-                f"records ({each.__name__} is a BoardModel) merge only as the values of a dict",
-                f"write dict[str, {each.__name__}], or a frozen pydantic BaseModel for what is replaced whole",
+                f"records ({each.__name__} is a BoardModel) merge only as the values of a dict or the items of a list",
+                f"write dict[str, {each.__name__}] or list[{each.__name__}], "
+                "or a frozen pydantic BaseModel for what is replaced whole",
             )
         if issubclass(each, Text | Counter):
             return f"{each.__name__} must be a field of its own", f"write {'str' if issubclass(each, Text) else 'int'}"

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 from pydantic import JsonValue, ValidationError
 
 from crdt_board.errors import InvalidValue, SchemaMismatch, VersionConflict
+from crdt_board.identities import identify, without_ids
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.migrations import BoardState, MigrationRequest
 from crdt_board.readings import fitting_candidates
@@ -167,9 +168,10 @@ def _checked(
             values[name] = fitting[0]["value"] if fitting else result[name]
             candidates[name] = result[name]
     try:
-        made = model.model_validate_json(json.dumps(values))
+        made = model.model_validate_json(json.dumps(without_ids(values, fields_of(model))))
     except ValidationError as error:
         raise from_validation_error(error, "") from error
+    identify(made, values, fields_of(model))
     return {**_wire_of(made, model), **candidates}
 
 

@@ -29,6 +29,12 @@ _FIELDS_MAX = 1_000
 STRICT_PREFIX = "field:"
 """What stands before the name of a strict field in the root map ``$board``."""
 
+ITEM_KEY = "$id"
+"""In the wire form of an item of a list of records: its id. No field can have this name."""
+
+PLACE_KEY = "$place"
+"""In the map of an item: its place, see `crdt_board.item_places`. Not in the wire form, where the order tells it."""
+
 FieldKind = Literal[
     "scalar",
     "text",
@@ -50,6 +56,9 @@ Inside a record, scalars are keys of the record's own map, and every other kind 
 
 SINGLE_KINDS: frozenset[FieldKind] = frozenset({"scalar", "strict"})
 """The kinds of fields that are one key of a root map which they share."""
+
+RECORD_KINDS: frozenset[FieldKind] = frozenset({"records", "record_list"})
+"""The kinds of fields that hold records, each with fields of its own."""
 
 
 class FieldLayout(BaseModel):

@@ -27,6 +27,8 @@ class Limits:
     """One update, and so one WebSocket message, as received from a peer."""
     nesting_depth_max: int = 64
     """Arrays and objects inside each other within one value; far below what overflows yrs' stack."""
+    place_chars_max: int = 1024
+    """The place of one item in a list of records; where it would be longer, the list gets new places."""
     awareness_bytes_max: int = 64 * 1024
     presence_states_max: int = 32
     """Client ids that one connection may speak for."""

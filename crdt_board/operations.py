@@ -15,6 +15,8 @@ from crdt_board.checkpoints import (
     Decide,
     DropKey,
     Increment,
+    InsertItem,
+    MoveItem,
     PatchOp,
     Propose,
     SetValue,
@@ -22,6 +24,7 @@ from crdt_board.checkpoints import (
 )
 from crdt_board.counters import check_amount, raised_cell
 from crdt_board.document import Document
+from crdt_board.item_operations import checked_insertion, checked_move
 from crdt_board.layout import FieldKind
 from crdt_board.positions import Root, check_position, index_of, is_stored
 from crdt_board.records import check_record, split_path
@@ -53,11 +56,11 @@ def apply_edits(document: Document, operations: Sequence[PatchOp], committer: Co
 
 
 def _check_independence(operations: Sequence[PatchOp]) -> None:
-    """Nothing is changed in a record that the same patch replaces, so that what was checked holds when it is done."""
+    """Nothing is changed in a record that the same patch puts there, so that what was checked holds when it is done."""
     replaced = {
         child_path(operation.field, operation.key)
         for operation in operations
-        if isinstance(operation, SetValue | DropKey) and operation.key is not None
+        if isinstance(operation, SetValue | DropKey | InsertItem) and operation.key is not None
     }
     for operation in operations if replaced else ():
         parts = operation.field.split("/")
@@ -88,10 +91,16 @@ def _checked(document: Document, operation: PatchOp, kind: FieldKind, committer:
         _refuse(operation, kind)
     if isinstance(operation, SpliceRange):
         return _splice_text(document, operation) if kind == "text" else _splice_list(document, operation, kind)
-    if isinstance(operation, SetValue):
-        return _set_value(document, operation, kind)
     if isinstance(operation, Clear):
         return _clear(document, operation, kind)
+    if isinstance(operation, SetValue):
+        return _set_value(document, operation, kind)
+    if isinstance(operation, InsertItem | MoveItem):
+        return _change_items(document, operation, kind)
+    return _checked_part(document, operation, kind)
+
+
+def _checked_part(document: Document, operation: Increment | AddElement | DropKey, kind: FieldKind) -> _Change:
     if isinstance(operation, Increment):
         return _increment(document, operation, kind)
     return _add(document, operation, kind) if isinstance(operation, AddElement) else _drop(document, operation, kind)
@@ -149,7 +158,7 @@ def _clear(document: Document, operation: Clear, kind: FieldKind) -> _Change:
 
 
 def _drop(document: Document, operation: DropKey, kind: FieldKind) -> _Change:
-    if kind not in ("dict", "set", "records"):
+    if kind not in ("dict", "set", "records", "record_list"):
         _refuse(operation, kind)
     key = check_text(operation.key, operation.field)
 
@@ -157,6 +166,14 @@ def _drop(document: Document, operation: DropKey, kind: FieldKind) -> _Change:
         document.drop_key(operation.field, key)
 
     return change
+
+
+def _change_items(document: Document, operation: InsertItem | MoveItem, kind: FieldKind) -> _Change:
+    if kind != "record_list":
+        _refuse(operation, kind)
+    if isinstance(operation, InsertItem):
+        return checked_insertion(document, operation)
+    return checked_move(document, operation)
 
 
 def _add(document: Document, operation: AddElement, kind: FieldKind) -> _Change:

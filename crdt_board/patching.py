@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pycrdt
@@ -15,6 +16,8 @@ from crdt_board.counters import check_amount
 from crdt_board.diffs import rebase, splices
 from crdt_board.document import Document
 from crdt_board.fields import UNWRITTEN, FieldSpec, nearest_name
+from crdt_board.identities import Field, drops_a_value, without_ids
+from crdt_board.item_patching import items_difference, items_inserted
 from crdt_board.layout import FieldKind
 from crdt_board.operations import apply_patch
 from crdt_board.plain_fields import PlainField, plain_field
@@ -25,8 +28,6 @@ from crdt_board.wire_values import check_text, child_path, element_key, invalid_
 
 __all__ = ["apply_patch", "build_patch", "build_plain_patch", "operations_from_empty"]
 
-_Field = FieldSpec | PlainField
-
 _Builder = Callable[[Document, str, Any, Any, Any], Sequence[PatchOp]]
 """From document, field, the value that the patch started from, the present value and the wanted one."""
 
@@ -34,7 +35,7 @@ _Builder = Callable[[Document, str, Any, Any, Any], Sequence[PatchOp]]
 def build_patch(
     document: Document, model: type[BoardModel], patch: Mapping[str, object] | BoardModel
 ) -> tuple[list[PatchOp], dict[str, JsonValue]]:
-    """The operations that bring a document to what ``patch`` says, and ``patch`` itself in wire form.
+    """The operations that bring a document to what ``patch`` says, and ``patch`` itself in wire form, without ids.
 
     A mapping names fields and the values that they shall have; fields and items that have them already produce no
     operation. A changed copy of a snapshot stands for its difference to that snapshot only: what others changed
@@ -55,7 +56,7 @@ def build_patch(
         target = fields[name].to_wire(value)
         if base is None or not fields[name].same(_stored(base, fields[name]), target):
             wire[name] = target
-    return _operations(document, fields, wire, base), wire
+    return _operations(document, fields, wire, base), cast(dict[str, JsonValue], without_ids(wire, fields))
 
 
 def build_plain_patch(document: Document, patch: Mapping[str, object]) -> tuple[list[PatchOp], dict[str, JsonValue]]:
@@ -66,7 +67,7 @@ def build_plain_patch(document: Document, patch: Mapping[str, object]) -> tuple[
     """
     fields = {name: plain_field(document, check_text(name, "patch")) for name in patch}
     wire = {name: field.to_wire(patch[name], child_path("", name)) for name, field in fields.items()}
-    return _operations(document, fields, wire, None), wire
+    return _operations(document, fields, wire, None), cast(dict[str, JsonValue], without_ids(wire, fields))
 
 
 def operations_from_empty(
@@ -80,6 +81,8 @@ def operations_from_empty(
             operations.append(Propose(field=name, value=target))
         elif field.kind in ("max", "min"):
             operations.append(SetValue(field=name, value=target))
+        elif field.kind == "record_list":
+            operations += items_inserted(document, name, cast(list[Any], target))
         else:
             empty = field.stored_in({})
             operations += _difference(document, field, name, before=empty, now=empty, target=target)
@@ -88,7 +91,7 @@ def operations_from_empty(
 
 def _operations(
     document: Document,
-    fields: Mapping[str, _Field],
+    fields: Mapping[str, Field],
     wire: Mapping[str, JsonValue],
     base: Mapping[str, JsonValue] | None,
 ) -> list[PatchOp]:
@@ -106,16 +109,19 @@ def _operations(
 
 
 def _difference(
-    document: Document, field: _Field, path: str, *, before: Any, now: Any, target: Any
+    document: Document, field: Field, path: str, *, before: Any, now: Any, target: Any
 ) -> Sequence[PatchOp]:
     if field.kind == "records":
         return _records(document, field, path, before=before, now=now, target=target)
+    if field.kind == "record_list":
+        edit = partial(_edits_inside, document, field)
+        return list(items_difference(document, field, path, before=before, now=now, target=target, edit=edit))
     return _BUILDERS[field.kind](document, path, before, now, target)
 
 
 def _records(
     document: Document,
-    field: _Field,
+    field: Field,
     path: str,
     *,
     before: dict[str, Any],
@@ -125,25 +131,33 @@ def _records(
     """New records are assigned whole; others are changed where they differ, unless somebody deleted them meanwhile."""
     operations: list[PatchOp] = [DropKey(field=path, key=key) for key in before if key not in target and key in now]
     for key, record in target.items():
-        if key in now and _drops_a_value(field, before.get(key, now[key]), record):
+        if key in now and drops_a_value(field.inside, before.get(key, now[key]), record):
             operations.append(SetValue(field=path, key=key, value=record))
         elif key in now:
-            for inner in field.inside.values():
-                old, new = inner.stored_in(before.get(key, now[key])), inner.stored_in(record)
-                if not inner.same(old, new):
-                    there, present = child_path(path, key, inner.name), inner.stored_in(now[key])
-                    operations += _difference(document, inner, there, before=old, now=present, target=new)
+            there, old = child_path(path, key), before.get(key, now[key])
+            operations += _edits_inside(document, field, there, before=old, now=now[key], target=record)
         elif key not in before:
             operations.append(SetValue(field=path, key=key, value=record))
     return operations
 
 
-def _drops_a_value(field: _Field, before: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-    """Whether a field that holds one value has none any more. No operation says so: the record is assigned whole."""
-    return any(
-        inner.stored_in(record) is UNWRITTEN and inner.stored_in(before) is not UNWRITTEN
-        for inner in field.inside.values()
-    )
+def _edits_inside(
+    document: Document,
+    field: Field,
+    record: str,
+    *,
+    before: dict[str, Any],
+    now: dict[str, Any],
+    target: dict[str, Any],
+) -> Sequence[PatchOp]:
+    """What differs inside the record at a path."""
+    operations: list[PatchOp] = []
+    for inner in field.inside.values():
+        old, new = inner.stored_in(before), inner.stored_in(target)
+        if not inner.same(old, new):
+            there, present = child_path(record, inner.name), inner.stored_in(now)
+            operations += _difference(document, inner, there, before=old, now=present, target=new)
+    return operations
 
 
 def _values_of(patch: BoardModel, model: type[BoardModel]) -> dict[str, object]:
@@ -153,7 +167,7 @@ def _values_of(patch: BoardModel, model: type[BoardModel]) -> dict[str, object]:
     return {name: getattr(patch, name) for name in fields_of(model) if name in names}
 
 
-def _stored(state: Mapping[str, JsonValue], field: _Field) -> JsonValue:
+def _stored(state: Mapping[str, JsonValue], field: Field) -> JsonValue:
     """The field's value in a state, in which those that were never written may be missing."""
     return present_wire(field, state) if isinstance(field, FieldSpec) else field.present_in(state)
 

@@ -17,7 +17,7 @@ from crdt_board.cells import fits
 from crdt_board.counters import check_amount
 from crdt_board.document import Document
 from crdt_board.fields import UNWRITTEN, VALUE_KINDS, nearest_name, plain_value
-from crdt_board.layout import FieldKind, FieldLayout
+from crdt_board.layout import ITEM_KEY, FieldKind, FieldLayout
 from crdt_board.orders import CellOrder
 from crdt_board.wire_values import check_text, check_wire, child_path, element_key, invalid_value, same_wire
 
@@ -80,9 +80,11 @@ class PlainField:
                         for key, each in value.items()
                     }
                 value = dict(value)
-            case "list":
+            case "list" | "record_list":
                 if not isinstance(value, list | tuple):
                     raise invalid_value(path, f"is a list, not {_name_of(value)}")
+                if self.kind == "record_list":
+                    return self._items_wire(value, path)
                 value = list(value)
         wire = check_wire(value, path)
         self._check(wire, path)
@@ -105,9 +107,11 @@ class PlainField:
         """Whether two values of the field in wire form read alike."""
         if one is UNWRITTEN or other is UNWRITTEN:
             return one is other
-        if self.kind != "records" or not (isinstance(one, dict) and isinstance(other, dict)):
-            return same_wire(one, other)
-        return one.keys() == other.keys() and all(self._same_record(each, other[key]) for key, each in one.items())
+        if self.kind == "records" and isinstance(one, dict) and isinstance(other, dict):
+            return one.keys() == other.keys() and all(self._same_record(each, other[key]) for key, each in one.items())
+        if self.kind == "record_list" and isinstance(one, list) and isinstance(other, list):
+            return len(one) == len(other) and all(map(self._same_record, one, other))
+        return same_wire(one, other)
 
     def _same_record(self, one: JsonValue, other: JsonValue) -> bool:
         if not (isinstance(one, dict) and isinstance(other, dict)):
@@ -121,6 +125,22 @@ class PlainField:
         wire: JsonValue = [elements[key] for key in sorted(elements)]
         self._check(wire, path)
         return wire
+
+    def _items_wire(self, items: list[object] | tuple[object, ...], path: str) -> JsonValue:
+        """Items of a list of records; those that were read have their ids beside their fields, each id once."""
+        wires: list[JsonValue] = []
+        ids: set[str] = set()
+        for index, item in enumerate(items):
+            there, known = child_path(path, index), None
+            if isinstance(item, Mapping) and ITEM_KEY in item:
+                known = check_text(item[ITEM_KEY], child_path(there, ITEM_KEY))
+                item = {name: value for name, value in item.items() if name != ITEM_KEY}  # noqa: PLW2901
+            wire = self._record_wire(item, there)
+            if known is not None and known not in ids:
+                ids.add(known)
+                wire = {ITEM_KEY: known, **wire}
+            wires.append(wire)
+        return wires
 
     def _record_wire(self, record: object, path: str) -> dict[str, JsonValue]:
         record = plain_value(record)

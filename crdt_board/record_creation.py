@@ -28,7 +28,7 @@ from crdt_board.update_walk import read_place
 from crdt_board.varint import write_varuint
 
 _ARRAY, _MAP, _TEXT = 0, 1, 2
-_TYPES: dict[FieldKind, int] = {"text": _TEXT, "list": _ARRAY, "record_list": _ARRAY}
+_TYPES: dict[FieldKind, int] = {"text": _TEXT, "list": _ARRAY}
 _SHARED_TYPE = 7
 _HAS_ORIGIN, _HAS_KEY = 0x80, 0x20
 _ID_BITS = 52

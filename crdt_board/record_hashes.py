@@ -14,7 +14,8 @@ from pydantic import JsonValue
 
 from crdt_board.canonical import canonical_json
 from crdt_board.layout import FieldLayout
-from crdt_board.records import records_wire
+from crdt_board.records import IdsAt, record_wire, records_wire
+from crdt_board.wire_values import child_path
 
 
 def digest(value: JsonValue) -> str:
@@ -39,26 +40,25 @@ class RecordHashes:
         else:
             self._stale.add(key)
 
-    def field_hash(self, records: pycrdt.Map[Any], field: FieldLayout) -> str | None:
+    def field_hash(self, records: pycrdt.Map[Any], field: FieldLayout, ids_at: IdsAt) -> str | None:
         """The hash of the field; None when it holds no record."""
         if self._hashes is None:
-            content = records_wire(json.loads(str(records)), field)
+            content = records_wire(json.loads(str(records)), field, field.name, ids_at)
             assert isinstance(content, dict)
             self._hashes = {key: digest(record) for key, record in content.items()}
         else:
             for key in self._stale:
-                self._read_again(records, key, field, self._hashes)
+                self._read_again(records, key, field, ids_at)
         self._stale.clear()
         return digest(dict(self._hashes)) if self._hashes else None
 
-    def _read_again(self, records: pycrdt.Map[Any], key: str, field: FieldLayout, hashes: dict[str, str]) -> None:
+    def _read_again(self, records: pycrdt.Map[Any], key: str, field: FieldLayout, ids_at: IdsAt) -> None:
+        assert self._hashes is not None
         try:
             record = records[key]
         except KeyError:
-            hashes.pop(key, None)
+            self._hashes.pop(key, None)
             return
         # What another client put there and is no record is read with everything else, as JSON made by yrs.
         content = json.loads(str(record)) if isinstance(record, pycrdt.Map) else json.loads(str(records))[key]
-        wire = records_wire({key: content}, field)
-        assert isinstance(wire, dict)
-        hashes[key] = digest(wire[key])
+        self._hashes[key] = digest(record_wire(content, field, child_path(field.name, key), ids_at))

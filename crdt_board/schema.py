@@ -24,12 +24,16 @@ _FROZEN: ConfigDict = {"frozen": True}
 
 
 class WireBase:
-    """The state that a snapshot was made from. Equal to any other, so that it does not take part in ``==``."""
+    """Where a model comes from: ``state`` is what a snapshot was made from, ``item`` the id of an item of a list.
 
-    __slots__ = ("state",)
+    Equal to any other, so that it does not take part in ``==``.
+    """
 
-    def __init__(self, state: dict[str, JsonValue] | None = None) -> None:
+    __slots__ = ("item", "state")
+
+    def __init__(self, state: dict[str, JsonValue] | None = None, item: str | None = None) -> None:
         self.state = state
+        self.item = item
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, WireBase)

@@ -37,6 +37,7 @@ from crdt_board import (
     Text,
     Unavailable,
     VersionConflict,
+    items_of,
     parse_pointer,
 )
 from crdt_board.checkpoints import is_intact
@@ -1275,6 +1276,167 @@ async def test_changes_in_records_are_told_by_path(inquiry: list[Board[Inquiry]]
     ann.state.records["r"] = Record(title="third")
     seen = await first_of(listening, 2)
     assert [(change.path, change.agent) for change in seen] == [("records/r/title", "ann"), ("records/r", "ann")]
+    await listening.aclose()
+
+
+class Section(BoardModel):
+    title: str = ""
+    body: Text
+    remarks: list[Record] = []
+
+
+class Outline(BoardModel):
+    sections: list[Section] = []
+
+
+@pytest_asyncio.fixture
+async def outline(place: Place) -> AsyncIterator[list[Board[Outline]]]:
+    """Two agents, each with a replica of its own, on a board with four sections."""
+    async with place.open_all(Outline, "ann", "bob") as boards:
+        boards[0].state.sections.extend([Section(title=title) for title in "abcd"])
+        await level(*boards)
+        yield boards
+
+
+def titles(board: Board[Outline]) -> str:
+    return "".join(section.title for section in board.snapshot().sections)
+
+
+async def test_an_item_is_edited_while_others_shift_the_list(place: Place, outline: list[Board[Outline]]) -> None:
+    """An edit by handle or by id lands on its item, whatever others insert, move and delete at the same time."""
+    ann, bob = outline
+    section = ann.state.sections[2]
+    identity = items_of(ann.state.sections).id_of(section)
+    bob.state.sections.insert(0, Section(title="new"))
+    del bob.state.sections[1]
+    items_of(bob.state.sections).move(3, 0)
+    section.title = "C"
+    section.remarks.append(Record(title="first"))
+    items_of(bob.state.sections).by_id(identity).remarks.append(Record(title="second"))
+    await level(ann, bob)
+    assert titles(ann) == titles(bob) == "dnewbC"
+    assert sorted(remark.title for remark in section.remarks) == ["first", "second"]
+    async with place.open(Outline, "late") as late:
+        assert late.snapshot() == ann.snapshot() == await late.at(late.version)
+        assert items_of(late.state.sections).by_id(identity).title == "C"
+
+
+async def test_lists_of_records_outlive_a_restart(place: Place) -> None:
+    """Items, their order and their ids are there when the board is read from disk, now and at an older version."""
+    async with place.open(Outline) as board:
+        board.state.sections.extend([Section(title="b", body=Text("né")), Section(title="a")])
+        await board.commit("first")
+        board.state.sections.move(1, 0)
+        board.state.sections[0].remarks.append(Record(title="r"))
+        made = await board.commit("second")
+        written, ids = board.snapshot(), board.state.sections.ids
+    await place.restart()
+    async with place.open_all(Outline, "ann", "bob") as boards:
+        for board in boards:
+            assert board.snapshot() == await board.at(made.version) == written
+            assert board.state.sections.ids == ids
+            board.state.sections.append(Section(title=board.agent))
+        before = await boards[0].at(1)
+        assert [section.title for section in before.sections] == ["b", "a"]
+        await level(*boards)
+        assert titles(boards[0]) == titles(boards[1])
+        assert titles(boards[0]) in ("abannbob", "abbobann")
+        await boards[0].commit("back", patch={"sections": before.sections})
+        assert boards[0].snapshot().sections == before.sections
+        assert boards[0].state.sections.ids == ids[::-1]
+
+
+async def test_versions_of_a_list_are_compared_and_restored(outline: list[Board[Outline]]) -> None:
+    """A comparison names items by their ids, with what was moved; a version is restored with its order and content."""
+    ann, bob = outline
+    ids, before = items_of(ann.state.sections).ids, ann.snapshot()
+    version = ann.version
+    items_of(ann.state.sections).move(3, 0)
+    ann.state.sections[1].title = "A"
+    ann.state.sections[2].remarks.append(Record(title="r"))
+    ann.state.sections.remove(ann.state.sections[3])
+    await ann.commit("changed")
+    (remark,) = items_of(ann.state.sections[2].remarks).ids
+    found = await ann.diff(version, ann.version)
+    assert {
+        each.path: (each.kind, each.before, each.after) for each in found.differences if "/remarks" not in each.path
+    } == {
+        f"sections/{ids[0]}/title": ("changed", "a", "A"),
+        f"sections/{ids[2]}": ("removed", {"title": "c"}, None),
+        f"sections/{ids[3]}/$place": ("changed", 3, 0),
+    }
+    assert [each.path for each in found.differences if "/remarks" in each.path] == [
+        f"sections/{ids[1]}/remarks/{remark}"
+    ]
+    await bob.restore(version)
+    await level(ann, bob)
+    assert ann.snapshot() == before
+    assert [items_of(ann.state.sections).ids[index] for index in (0, 1, 3)] == [ids[0], ids[1], ids[3]]
+
+
+async def test_commits_of_whole_lists_both_land(outline: list[Board[Outline]]) -> None:
+    """M1: two agents commit their copies of one snapshot, one reordered and edited, the other edited and extended."""
+    ann, bob = outline
+    (a, b, c, d), taken = ann.snapshot().sections, bob.snapshot()
+    by_ann = [d, a, b.model_copy(update={"title": "B"}), c]
+    by_bob = [*taken.sections[:1], taken.sections[1].model_copy(update={"body": Text("by bob")}), *taken.sections[2:]]
+    await ann.commit("edit", patch={"sections": by_ann})
+    made = await bob.commit("edit", patch=taken.model_copy(update={"sections": [*by_bob, Section(title="e")]}))
+    assert made.fields == ("sections",)
+    await level(ann, bob)
+    assert ann.snapshot() == bob.snapshot()
+    assert ann.snapshot().sections == [
+        d.model_copy(), Section(title="e"), a, Section(title="B", body=Text("by bob")), c,
+    ]  # fmt: skip
+
+
+async def test_a_repeated_step_with_a_list_is_the_same_request(outline: list[Board[Outline]]) -> None:
+    """M1: a step that inserts an item, repeated with its key, inserts it once."""
+    ann, bob = outline
+    patch = {"sections": [Section(title="x"), *ann.snapshot().sections]}
+    first = await ann.commit("insert", patch=patch, idempotency_key="k")
+    await has_version(bob, first.version)
+    assert await bob.commit("insert", patch=patch, idempotency_key="k") == first
+    assert titles(bob) == "xabcd"
+
+
+async def test_what_was_done_to_a_list_can_be_taken_back(outline: list[Board[Outline]]) -> None:
+    """A move, an insert, an edit and a deletion are undone one by one; what others do in the list stays."""
+    ann, bob = outline
+    ann.enable_undo()
+    handle = ann.state.sections[1]
+    items_of(ann.state.sections).move(0, 3)
+    ann.state.sections.insert(0, Section(title="new"))
+    handle.title = "B"
+    ann.state.sections.remove(handle)
+    bob.state.sections[3].body.append("by bob")
+    bob.state.sections.append(Section(title="e"))
+    await level(ann, bob)
+    assert titles(ann) == "newcdae"
+    seen = [titles(ann) for _ in range(4) if ann.undo()]
+    assert seen == ["newBcdae", "newbcdae", "bcdae", "abcde"]
+    assert not ann.undo()
+    handle.body.append("again")
+    await level(ann, bob)
+    assert titles(bob) == "abcde"
+    assert bob.snapshot().sections[3].body == "by bob"
+    assert [titles(ann) for _ in range(2) if ann.redo()] == []
+
+
+async def test_changes_in_a_list_are_told_by_the_item(outline: list[Board[Outline]]) -> None:
+    """A watcher of an item hears of its edits, its moves and its end, and not of its neighbours."""
+    ann, bob = outline
+    identity = items_of(ann.state.sections).id_of(1)
+    listening = bob.changes(f"sections/{identity}")
+    ann.state.sections[0].title = "A"
+    ann.state.sections[1].title = "B"
+    await level(ann, bob)
+    items_of(ann.state.sections).move(1, 0)
+    await level(ann, bob)
+    del ann.state.sections[0]
+    seen = await first_of(listening, 3)
+    there = f"sections/{identity}"
+    assert [change.path for change in seen] == [f"{there}/title", f"{there}/$place", there]
     await listening.aclose()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from crdt_board import AgentPresence, BoardModel, Text, open_board
+from crdt_board import AgentPresence, BoardModel, Text, items_of, open_board
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.memory import MemoryStore
 from crdt_board_client import connect
@@ -163,6 +163,62 @@ async def test_records_both_ways(shared_server: ServerProcess, board_id: str, ma
         await _reads(peer, None, "record", "findings", "f/1")
         board.state.findings["f/1"].title = "again"
         await _reads(peer, {"title": "again", "notes": "", "scores": {}}, "record", "findings", "f/1")
+
+
+class Section(BoardModel):
+    title: str = ""
+    body: Text
+
+
+class Outline(BoardModel):
+    sections: list[Section]
+
+
+async def test_lists_of_records_both_ways(shared_server: ServerProcess, board_id: str, major: str) -> None:
+    """A stock client reads the order as docs/layout.md tells, edits an item, moves one, and inserts where it wants."""
+    async with (
+        node_peer(shared_server, board_id, major) as peer,
+        connect(shared_server.url, board_id, Outline, agent="writer") as board,
+    ):
+
+        async def read(expected: str) -> None:
+            await _reads(peer, list(expected), "titles", "sections")
+            await board.wait_for(lambda state: [each.title for each in state.sections] == list(expected), 5)
+
+        board.state.sections.extend([Section(title=title) for title in "bad"])
+        items_of(board.state.sections).move(1, 0)
+        await read("abd")
+        section = board.state.sections[1]
+        assert await peer.ask("itemIds", "sections") == items_of(board.state.sections).ids
+        await peer.ask("setInRecord", "sections", items_of(board.state.sections).id_of(1), "title", "B")
+        await peer.ask("insertInRecord", "sections", items_of(board.state.sections).id_of(1), "body", 0, "by Node")
+        board.state.sections.insert(0, Section(title="0"))
+        await read("0aBd")
+        await board.wait_for(lambda _state: section.body == "by Node", 5)
+
+        for index, title, expected in (
+            (2, "-", "0a-Bd"),
+            (0, "<", "<0a-Bd"),
+            (6, ">", "<0a-Bd>"),
+            (3, "+", "<0a+-Bd>"),
+        ):
+            await peer.ask("insertItem", "sections", index, f"id {title}", {"title": title, "body": {"text": title}})
+            await read(expected)
+        await peer.ask("moveItem", "sections", "id <", 7)
+        await read("0a+-Bd><")
+        await peer.ask("deleteKey", "sections", "id >")
+        await read("0a+-Bd<")
+        board.state.sections[6].body.append("!")
+        items_of(board.state.sections).move(6, 3)
+        board.state.sections.insert(3, Section(title="P"))
+        await read("0a+P<-Bd")
+        expected = {"title": "<", "body": "<!"}
+        found = await peer.ask("record", "sections", "id <")
+        assert {name: value for name, value in found.items() if name != "$place"} == expected
+        await peer.ask("setKey", "sections", "rubbish", "no item")
+        await peer.ask("setRecord", "sections", "no place", {"title": "x"})
+        await peer.ask("setInRecord", "sections", "id +", "$place", "nowhere")
+        await read("0aP<-Bd")
 
 
 async def test_both_edit_one_text(shared_server: ServerProcess, board_id: str, major: str) -> None:

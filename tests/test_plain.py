@@ -28,6 +28,7 @@ from crdt_board import (
     Text,
     VersionConflict,
     candidates_of,
+    items_of,
     migrates,
     open_board,
 )
@@ -527,3 +528,72 @@ async def test_a_model_must_be_a_class_and_fields_are_named(place: Place) -> Non
             await board.commit("x", reads=["\ud800"])
         with pytest.raises(BadRequest, match="list of field names"):
             await board.commit("x", reads="title")
+
+
+class Chapter(BoardModel):
+    title: str = ""
+    body: Text
+
+
+class Book(BoardModel):
+    chapters: list[Chapter]
+
+
+async def test_lists_of_records_without_a_model() -> None:
+    """Items are objects with their ids; a list that is written back is moved, edited and extended item by item."""
+    async with (
+        BoardHost(MemoryStore()) as host,
+        open_board(host, "book", Book, agent="ann") as ann,
+        open_board(host, "book", agent="bob") as bob,
+    ):
+        ann.state.chapters.extend([Chapter(title="a"), Chapter(title="b", body=Text("text"))])
+        await level(ann, bob)
+        chapter = ann.state.chapters[1]
+        first, second = bob.state["chapters"]
+        assert (second["title"], second["body"], second["$id"]) == ("b", "text", items_of(ann.state.chapters).id_of(1))
+        bob.state["chapters"] = [{**second, "title": "B"}, first, {"title": "c"}]
+        chapter.body.append("!")
+        await level(ann, bob)
+        assert ann.snapshot().chapters == [
+            Chapter(title="B", body=Text("text!")), Chapter(title="a"), Chapter(title="c"),
+        ]  # fmt: skip
+        assert chapter.title == "B"
+        await bob.commit("cut", patch={"chapters": [{"$id": second["$id"], "body": "short"}]})
+        await level(ann, bob)
+        assert ann.snapshot().chapters == [Chapter(body=Text("short"))]
+        for wrong in ([{"colour": "red"}], [{"$id": 5}], [5], {"a": {}}, [{"title": 5}]):
+            with pytest.raises(InvalidValue):
+                bob.state["chapters"] = wrong
+
+
+class NumberedChapter(BoardModel):
+    title: str = ""
+    number: int
+    body: Text
+
+
+class NumberedBook(BoardModel):
+    chapters: list[NumberedChapter]
+
+    @migrates(from_version=1)
+    @classmethod
+    def number_them(cls, old: dict[str, Any]) -> dict[str, Any]:
+        chapters = [{**each, "number": index} for index, each in enumerate(old["chapters"], 1)]
+        return {"chapters": [*chapters, {"title": "new", "number": 0}]}
+
+
+async def test_items_keep_their_ids_in_a_migration() -> None:
+    """A migration is given the items with their ids, and those that it passes on stay the same items."""
+    async with BoardHost(MemoryStore()) as host:
+        async with open_board(host, "book", Book, agent="ann") as ann:
+            ann.state.chapters.extend([Chapter(title="a", body=Text("text")), Chapter(title="b")])
+            ids = items_of(ann.state.chapters).ids
+            await ann.commit("first")
+        async with open_board(host, "book", NumberedBook, agent="bob") as bob:
+            assert bob.snapshot().chapters == [
+                NumberedChapter(title="a", number=1, body=Text("text")),
+                NumberedChapter(title="b", number=2),
+                NumberedChapter(title="new", number=0),
+            ]
+            assert items_of(bob.state.chapters).ids[:2] == ids
+            assert (await bob.at(1)).chapters == bob.snapshot().chapters  # history is migrated as it is read

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.update_walk import first_clocks, walk
 from support.agents import LiveAgent, exchange
+from support.network import Network
 
 
 class Step(BoardModel):
@@ -466,41 +466,6 @@ ACTIONS = st.lists(
 )
 
 
-class Network:
-    """Replicas that get each other's updates late and more than once; those of one sender in their order."""
-
-    def __init__(self, count: int, seed: int) -> None:
-        self.agents = [LiveAgent(Review) for _ in range(count)]
-        self.random = random.Random(seed)
-        self.waiting: list[list[list[bytes]]] = [[[] for _ in self.agents] for _ in self.agents]
-        self.sent = [0] * count
-
-    def send(self) -> None:
-        for index, agent in enumerate(self.agents):
-            news = [each.update for each in agent.replica.pending_after(self.sent[index])]
-            self.sent[index] += len(news)
-            for other, waiting in enumerate(self.waiting):
-                if other != index:
-                    waiting[index].extend(news)
-
-    def deliver(self, index: int, *, everything: bool = False) -> None:
-        self.send()
-        senders = list(range(len(self.agents)))
-        self.random.shuffle(senders)
-        for sender in senders:
-            waiting = self.waiting[index][sender]
-            count = len(waiting) if everything else self.random.randint(0, len(waiting))
-            self.agents[index].replica.receive(waiting[:count], agent=None, seq=None)
-            self.waiting[index][sender] = waiting[max(0, count - 2) :]
-
-    def settle(self) -> list[Any]:
-        """Deliver all, then give each what its state vector says that it lacks, as a connection does."""
-        for index in range(len(self.agents)):
-            self.deliver(index, everything=True)
-        exchange(*self.agents)
-        return [agent.document.wire_state() for agent in self.agents]
-
-
 def act(network: Network, action: tuple[int, int, int, str, str]) -> None:
     what, index, place, key, text = action
     state = network.agents[index].state
@@ -527,7 +492,7 @@ def act(network: Network, action: tuple[int, int, int, str, str]) -> None:
 @given(ACTIONS, st.integers(0, 2**32))
 def test_replicas_converge(actions: list[tuple[int, int, int, str, str]], seed: int) -> None:
     """M9: opening, assigning, deleting, making again, offline, late, with duplicates: equal JSON."""
-    network = Network(3, seed)
+    network = Network(Review, 3, seed)
     for action in actions:
         act(network, action)
     states = network.settle()
@@ -543,7 +508,7 @@ def test_replicas_converge(actions: list[tuple[int, int, int, str, str]], seed: 
 @given(ACTIONS, st.integers(0, 2**32))
 def test_after_any_common_history_openers_merge(actions: list[tuple[int, int, int, str, str]], seed: int) -> None:
     """M5: whatever happened to a key before, three who know it all and open the key at once lose nothing."""
-    network = Network(3, seed)
+    network = Network(Review, 3, seed)
     for action in actions:
         act(network, action)
     network.settle()

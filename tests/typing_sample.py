@@ -18,10 +18,12 @@ from crdt_board import (
     Candidates,
     EditStream,
     LiveCandidates,
+    LiveRecordList,
     Max,
     Min,
     Strict,
     candidates_of,
+    items_of,
     migrates,
     open_board,
 )
@@ -166,6 +168,41 @@ async def plain(host: BoardHost) -> None:
         assert_type(await board.wait_for(lambda state: "n" in state), dict[str, Any])
     async with open_board(host, "job", Job, agent="ann") as typed:
         assert_type(typed, Board[Job])
+
+
+class Section(BoardModel):
+    title: str = ""
+    body: Text = Text()
+    parts: list[Finding] = []
+
+
+class Outline(BoardModel):
+    """Lists of records are lists of their model, and more to those who ask."""
+
+    sections: list[Section] = []
+
+
+async def outline(board: Board[Outline]) -> None:
+    state = board.state
+    state.sections.append(Section(title="Costs"))
+    state.sections.insert(0, Section())
+    state.sections += [Section()]
+    state.sections[0].title = "Risks"
+    state.sections[0].body.append("None.")
+    state.sections[1] = Section()
+    state.sections[1:] = [Section()]
+    state.sections = sorted(state.sections, key=lambda section: section.title)
+    for section in state.sections:
+        section.parts.append(Finding(title="x"))
+    sections = items_of(state.sections)
+    assert_type(sections, LiveRecordList[Section])
+    sections.move(sections[-1], 0)
+    sections.move(0, -1)
+    assert_type(sections.by_id(sections.id_of(0)), Section)
+    assert_type((sections.ids, sections[1:], sections.pop()), tuple[list[str], list[Section], Section])
+    assert_type(board.snapshot().sections, list[Section])
+    changed = [each.model_copy(update={"title": "x"}) for each in board.snapshot().sections]
+    await board.commit("edit", patch={"sections": changed})
 
 
 class Bare(BoardModel):

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from crdt_board.canonical import canonical_json
 from crdt_board.diffs import Splice, splices
-from crdt_board.layout import FieldKind, FieldLayout, Layout
+from crdt_board.item_matching import items_to_move
+from crdt_board.layout import ITEM_KEY, PLACE_KEY, FieldKind, FieldLayout, Layout
 from crdt_board.wire_values import child_path, element_key, same_wire
 
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
@@ -106,6 +107,8 @@ def value_differences(field: FieldLayout, path: str, before: JsonValue, after: J
         return compare(path, before, after)
     if field.kind == "records":
         return _records(field, path, cast(dict[str, Any], before), cast(dict[str, Any], after))
+    if field.kind == "record_list":
+        return _items(field, path, cast(list[Any], before), cast(list[Any], after))
     return [Difference(path=path, kind="changed", before=before, after=after)]
 
 
@@ -162,7 +165,6 @@ def _by_key(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> l
 _COMPARISONS: dict[FieldKind, Callable[[str, Any, Any], list[Difference]]] = {
     "text": _text,
     "list": _list,
-    "record_list": _list,
     "set": _set,
     "dict": _by_key,
 }
@@ -180,6 +182,21 @@ def _records(field: FieldLayout, path: str, before: Mapping[str, Any], after: Ma
         else:
             found += _whole(there, (before, after), key)
     return found
+
+
+def _items(field: FieldLayout, path: str, before: list[Any], after: list[Any]) -> list[Difference]:
+    """As for records, by the ids of the items; of those that were moved also the indexes, as ``$place``."""
+    sides = tuple({item[ITEM_KEY]: item for item in side} for side in (before, after))
+    found = _records(field, path, *({key: _without_id(item) for key, item in side.items()} for side in sides))
+    old, new = (list(side) for side in sides)
+    for key in items_to_move(old, new):
+        there = child_path(path, key, PLACE_KEY)
+        found.append(Difference(path=there, kind="changed", before=old.index(key), after=new.index(key)))
+    return found
+
+
+def _without_id(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name != ITEM_KEY}
 
 
 def _field_differences(

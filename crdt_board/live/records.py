@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
@@ -10,9 +9,9 @@ import pycrdt
 from pydantic import JsonValue
 
 from crdt_board.fields import FieldSpec, plain_value
+from crdt_board.identities import identify, without_ids
 from crdt_board.live.editor import Editor
 from crdt_board.live.mapping import is_storable
-from crdt_board.records import records_wire
 from crdt_board.wire_values import check_text, child_path
 
 
@@ -147,11 +146,7 @@ class LiveRecords(MutableMapping[str, Any]):
         return self._editor.document.find(self._path, pycrdt.Map)
 
     def _wires(self) -> dict[str, Any]:
-        found = self._map
-        if found is None:
-            return {}
-        layout = self._editor.document.field_at(self._path)
-        return cast(dict[str, Any], records_wire(json.loads(str(found)), layout))
+        return cast(dict[str, Any], self._editor.document.read_records(self._path))
 
     def _read(self, key: str) -> Any:
         if key not in self:
@@ -159,7 +154,9 @@ class LiveRecords(MutableMapping[str, Any]):
         return self._decode(key, self._editor.document.read_record(child_path(self._path, key)))
 
     def _decode(self, key: str, wire: JsonValue) -> Any:
-        return self._spec.codec.decode(wire, child_path(self._path, key))
+        record = self._spec.codec.decode(without_ids(wire, self._spec.inside), child_path(self._path, key))
+        identify(record, wire, self._spec.inside)
+        return record
 
     def _is_same(self, present: JsonValue, wire: dict[str, JsonValue]) -> bool:
         return isinstance(present, dict) and self._spec.same_record(present, wire)

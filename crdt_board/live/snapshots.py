@@ -9,6 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from crdt_board.document import Document
 from crdt_board.fields import UNWRITTEN
+from crdt_board.identities import identify, without_ids
 from crdt_board.readings import stored_wire
 from crdt_board.schema import BoardModel, fields_of
 from crdt_board.values import from_validation_error
@@ -38,8 +39,9 @@ def snapshot_from_wire(state: dict[str, JsonValue], model: type[ModelT]) -> Mode
     known = {name: state[name] for name in fields if name in state}
     values = {name: value for name in known if (value := stored_wire(fields[name], known)) is not UNWRITTEN}
     try:
-        made = model.model_validate_json(json.dumps(values))
+        made = model.model_validate_json(json.dumps(without_ids(values, fields)))
     except ValidationError as error:
         raise from_validation_error(error, "") from error
+    identify(made, values, fields)
     made._board_base.state = known
     return made

@@ -9,20 +9,33 @@ from typing import Any, NoReturn, cast
 import pycrdt
 from pydantic import ValidationError
 
+from crdt_board.containers import item_gone
 from crdt_board.fields import UNWRITTEN, VALUE_KINDS, FieldSpec, nearest_name, plain_value
+from crdt_board.identities import identify, without_ids
 from crdt_board.live.cells import LiveCandidates, read_value, refuse_strict, write_extreme
 from crdt_board.live.counter import LiveCounter
 from crdt_board.live.editor import Editor
 from crdt_board.live.mapping import LiveDict
+from crdt_board.live.record_list import LiveRecordList
 from crdt_board.live.records import LiveRecords
 from crdt_board.live.sequence import LiveList
 from crdt_board.live.sets import LiveSet
 from crdt_board.live.text import LiveText
+from crdt_board.records import split_path
 from crdt_board.schema import BoardModel, fields_of
 from crdt_board.values import from_validation_error
 from crdt_board.wire_values import document_wire, same_wire
 
-LiveField = LiveText | LiveList[Any] | LiveSet[Any] | LiveDict[Any] | LiveCounter | LiveRecords | LiveCandidates[Any]
+LiveField = (
+    LiveText
+    | LiveList[Any]
+    | LiveSet[Any]
+    | LiveDict[Any]
+    | LiveCounter
+    | LiveRecords
+    | LiveRecordList[Any]
+    | LiveCandidates[Any]
+)
 
 
 class LiveState:
@@ -150,9 +163,11 @@ class LiveRecord(LiveState):
         """
         wire = self._board_editor.document.read_record(self._board_path) or {}
         try:
-            return cast(BoardModel, self._board_model.model_validate_json(json.dumps(wire)))
+            made: BoardModel = self._board_model.model_validate_json(json.dumps(without_ids(wire, self._board_fields)))
         except ValidationError as error:
             raise from_validation_error(error, self._board_path) from error
+        identify(made, wire, self._board_fields)
+        return made
 
     def _board_become(self, record: BoardModel) -> None:
         """Make the record equal to ``record``, which has been validated, by changing only what differs."""
@@ -162,6 +177,43 @@ class LiveRecord(LiveState):
                 live += getattr(record, name) - live
             else:
                 setattr(self, name, getattr(record, name))
+
+
+class LiveItem(LiveRecord):
+    """An item of a ``list[Model]`` field: that very item, wherever in the list others have put it meanwhile.
+
+    Raises:
+        NotFound: at every use, once the item was deleted.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        self._check()
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._check()
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        return f"<live {self._board_model.__name__} {self._board_path}>"
+
+    def _board_python(self) -> BoardModel:
+        self._check()
+        made = super()._board_python()
+        made._board_base.item = self._board_place()[1]
+        return made
+
+    def _board_place(self) -> tuple[str, str]:
+        """The path of the list that it is in, and its id."""
+        holder, _, item = self._board_path.rpartition("/")
+        return holder, split_path(item)[0]
+
+    def _check(self) -> None:
+        holder, item = self._board_place()
+        if item not in self._board_editor.document.items(holder):
+            raise item_gone(self._board_path)
 
 
 _NOTHING: Any = UNWRITTEN
@@ -176,10 +228,17 @@ def _live_field(editor: Editor, field: FieldSpec, path: str) -> LiveField:
         return LiveList(editor, field, path)
     if field.kind == "candidates":
         return LiveCandidates(editor, field)
-    if field.kind == "records":
-        model = cast(type[BoardModel], field.record)
-        return LiveRecords(editor, field, path, lambda record: LiveRecord(model, editor, record))
+    if field.record:
+        return _live_records(editor, field, path, cast(type[BoardModel], field.record))
     return LiveSet(editor, field, path) if field.kind == "set" else LiveDict(editor, field, path)
+
+
+def _live_records(
+    editor: Editor, field: FieldSpec, path: str, model: type[BoardModel]
+) -> LiveRecords | LiveRecordList[Any]:
+    if field.kind == "records":
+        return LiveRecords(editor, field, path, lambda record: LiveRecord(model, editor, record))
+    return LiveRecordList(editor, field, path, lambda item: LiveItem(model, editor, item))
 
 
 def _assign(live: LiveField, value: Any, name: str) -> None:

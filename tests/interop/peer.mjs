@@ -25,6 +25,26 @@ let connections = 0
 const provider = new WebsocketProvider(`${url}/ws`, board, doc, { WebSocketPolyfill: NotingWebSocket, disableBc: true })
 provider.on('status', ({ status }) => { if (status === 'connected') connections += 1 })
 
+// Lists of records, as docs/layout.md tells.
+const digits = (count) => `[0-9a-z]{${count}}`
+const number = `(?:${['gf', 'he', 'id', 'jc', 'kb', 'la'].map((letters, n) => `[${letters}]${digits(n + 1)}`).join('|')})`
+const PLACE = new RegExp(`^(?:${number}${digits(6)}${number}[<>])*${number}${digits(6)}${number}=$`)
+const isPlace = (place) => typeof place === 'string' && place.length <= 1024 && PLACE.test(place)
+const placeOf = ([, record]) => record.get('$place')
+const isItem = ([, record]) => record instanceof Y.Map && isPlace(record.get('$place'))
+const compare = (one, other) => (one < other ? -1 : one > other ? 1 : 0)
+const itemsOf = (field) => [...doc.getMap(field).entries()].filter(isItem)
+  .sort((one, other) => compare(placeOf(one), placeOf(other)) || compare(one[0], other[0]))
+function placeBetween (before, after) {
+  const run = Array.from({ length: 6 }, () => Math.floor(Math.random() * 36).toString(36)).join('')
+  if (!before && !after) return `g0${run}g0=`
+  if (!before || after?.startsWith(before.slice(0, -1) + '>')) return `${after.slice(0, -1)}<g0${run}g0=`
+  return `${before.slice(0, -1)}>g0${run}g0=`
+}
+const placeAt = (items, index) => placeBetween(items[index - 1] && placeOf(items[index - 1]), items[index] && placeOf(items[index]))
+// Plain values, and texts as {text: '…'}.
+const content = (fields) => Object.entries(fields).map(([name, value]) => [name, value?.text === undefined ? value : new Y.Text(value.text)])
+
 const commands = {
   isSynced: () => provider.synced,
   connections: () => connections,
@@ -42,10 +62,15 @@ const commands = {
   record: (field, key) => doc.getMap(field).get(key)?.toJSON(),
   setInRecord: (field, key, name, value) => { doc.getMap(field).get(key).set(name, value) },
   insertInRecord: (field, key, name, index, text) => { doc.getMap(field).get(key).get(name).insert(index, text) },
-  // A whole record: plain values, and texts as {text: '…'}.
-  setRecord: (field, key, content) => {
-    const made = Object.entries(content).map(([name, value]) => [name, value?.text === undefined ? value : new Y.Text(value.text)])
-    doc.getMap(field).set(key, new Y.Map(made))
+  setRecord: (field, key, fields) => { doc.getMap(field).set(key, new Y.Map(content(fields))) },
+  titles: (field) => itemsOf(field).map(([, record]) => record.get('title')),
+  itemIds: (field) => itemsOf(field).map(([id]) => id),
+  insertItem: (field, index, id, fields) => {
+    doc.getMap(field).set(id, new Y.Map([['$place', placeAt(itemsOf(field), index)], ...content(fields)]))
+  },
+  moveItem: (field, id, index) => {
+    const others = itemsOf(field).filter(([other]) => other !== id)
+    doc.getMap(field).get(id).set('$place', placeAt(others, index))
   },
   announce: (state) => { provider.awareness.setLocalState(state) },
   present: () => [...provider.awareness.getStates()].map(([client, state]) => ({ client, ...state }))
