@@ -19,10 +19,20 @@ from pydantic import JsonValue
 from crdt_board.cells import CELL_KINDS, reading
 from crdt_board.containers import Containers
 from crdt_board.errors import MalformedUpdate
-from crdt_board.layout import BOARD_ROOT, SINGLE_KINDS, STATE_ROOT, STRICT_PREFIX, FieldKind, FieldLayout, Layout
+from crdt_board.layout import (
+    BOARD_ROOT,
+    SINGLE_KINDS,
+    STATE_ROOT,
+    STRICT_PREFIX,
+    VIOLATION_PREFIX,
+    FieldKind,
+    FieldLayout,
+    Layout,
+)
 from crdt_board.record_creation import creation_end
 from crdt_board.record_hashes import RecordHashes, digest
 from crdt_board.records import SharedType, changed_paths, records_wire, split_path
+from crdt_board.standing import Standing
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
 from crdt_board.update_walk import first_clocks
@@ -79,6 +89,7 @@ class Document:
     def __init__(self, layout: Layout | None = None, *, client_id: int | None = None, strays: bool = False) -> None:
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=client_id)
         self.layout = Layout(title="", fields=())
+        self.standing = Standing()
         self.strays = strays
         self._roots: dict[str, pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]] = {}  # by the field's name
         self._declared: dict[str, tuple[FieldKind, str]] = {}
@@ -126,6 +137,7 @@ class Document:
                 self._declared[field.name] = declared
         self.layout = self._containers.layout = layout
         self._misplaced.update(self._misplaced_keys())
+        self.standing.declare(layout)
         self._hashes.clear()
         self._record_hashes.clear()
         self._stray_names = None
@@ -233,6 +245,8 @@ class Document:
         All replicas that make a record at once make the same one, and the edits of all of them live.
         """
         self._settle()
+        if self._local:
+            self.standing.check_opening(self, path)
         return self._containers.make(path)
 
     def put_record(self, path: str, wire: Mapping[str, JsonValue]) -> None:
@@ -327,6 +341,14 @@ class Document:
         if pending is None or pending.field != field or not pending.join(first, last, encoded):
             self._pending_text = self.find(field, pycrdt.Text)
             self._pending = TextSplice(field, first, last, encoded)
+
+    def check_change(self, path: str, change: int) -> None:
+        """Before a local edit makes the field at ``path`` larger or smaller by ``change``, measured as its bounds are.
+
+        Raises:
+            InvalidValue: it would go beyond the bounds of the field, or further beyond.
+        """
+        self.standing.check_change(self, path, change)
 
     def settle(self) -> None:
         """Make the edit that is pending, so that it is not joined with the next one."""
@@ -424,6 +446,7 @@ class Document:
             if kind == "records":
                 self._hashes.pop(name, None)
                 self._record_hashes[name].forget()
+                self.standing.touch(name)
                 self._touched.add(name)
                 self._drop_indexes(name)
 
@@ -650,9 +673,12 @@ class Document:
                 if name.startswith(STRICT_PREFIX):
                     self._touched.add(escape_path(name.removeprefix(STRICT_PREFIX)))
                     self._hashes.pop(name.removeprefix(STRICT_PREFIX), None)
+                elif name.startswith(VIOLATION_PREFIX):
+                    self.standing.touch_recorded()
 
     def _on_keys(self, field: str, events: Sequence[_DeepEvent]) -> None:
         self._hashes.pop(field, None)
+        self.standing.touch(field)
         for event in events:
             for key in _changed_keys(event):
                 self._touched.add(f"{field}/{escape_path(str(key))}")
@@ -664,6 +690,7 @@ class Document:
                 self._record_hashes[field].forget(parts[0])
                 path = "/".join([field, *map(escape_path, parts)])
                 self._touched.add(path)
+                self.standing.touch(field, parts[0])
                 if not self._local:
                     self._drop_indexes(path)
 
@@ -683,6 +710,7 @@ class Document:
 
     def _on_whole(self, field: str) -> None:
         self._hashes.pop(field, None)
+        self.standing.touch(field)
         self._touched.add(field)
         if not self._local:
             self._text_indexes.pop(field, None)

@@ -29,6 +29,9 @@ _FIELDS_MAX = 1_000
 STRICT_PREFIX = "field:"
 """What stands before the name of a strict field in the root map ``$board``."""
 
+VIOLATION_PREFIX = "violation:"
+"""What stands before the key of a recorded violation in the root map ``$board``."""
+
 FieldKind = Literal[
     "scalar",
     "text",
@@ -205,7 +208,7 @@ def _compare(
 def _difference(before: FieldLayout, after: FieldLayout) -> str:
     if before.kind != after.kind:
         return f"is a {before.kind} on the board and a {after.kind} in the model"
-    if not before.fields and before.json_schema != after.json_schema:
+    if before.json_schema != after.json_schema:
         return "has another JSON Schema on the board than in the model"
     if before.order != after.order:
         return "compares otherwise, or has other bounds, on the board than in the model"

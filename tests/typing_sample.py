@@ -21,6 +21,7 @@ from crdt_board import (
     Max,
     Min,
     Strict,
+    Violation,
     candidates_of,
     migrates,
     open_board,
@@ -94,6 +95,7 @@ async def stream(state: Migration) -> None:
 def take_back(board: Board[Migration]) -> None:
     board.enable_undo(depth=10)
     assert_type(board.undo() or board.redo(), bool)
+    assert_type(board.violations, tuple[Violation, ...])
 
 
 def read(state: Migration, taken: Migration) -> None:
