@@ -30,6 +30,7 @@ from crdt_board.errors import (
     StoreUnavailable,
     Unavailable,
     VersionConflict,
+    Violated,
 )
 from crdt_board.history import Difference, Fork, Hunk, PathEdit, Problem, StateDiff, Stretch, Verification
 from crdt_board.host import BoardHost
@@ -43,6 +44,7 @@ from crdt_board.policies import Candidate, Candidates, Max, Min, Strict
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.version import __version__
+from crdt_board.violation import Violation
 
 __all__ = [
     "AgentPresence",
@@ -92,6 +94,8 @@ __all__ = [
     "Unavailable",
     "Verification",
     "VersionConflict",
+    "Violated",
+    "Violation",
     "__version__",
     "candidates_of",
     "items_of",

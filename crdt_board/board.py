@@ -26,13 +26,18 @@ from crdt_board.errors import (
     ModelError,
     NotFound,
     VersionConflict,
+    Violated,
 )
+from crdt_board.findings import Findings
 from crdt_board.history import Fork, PathEdit, StateDiff, Stretch, Verification
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
+from crdt_board.patching import state_after
 from crdt_board.replica import Change
+from crdt_board.rule_watch import RuleWatch
 from crdt_board.schema import BoardModel
 from crdt_board.undo import UndoHistory
 from crdt_board.views import ModelView, Patch, PlainModel, PlainView, View
+from crdt_board.violation import VIOLATIONS, Violation
 from crdt_board.wire_values import invalid_value
 
 M = TypeVar("M", bound=BoardModel | PlainModel)
@@ -53,9 +58,12 @@ class Board(Generic[M]):
     after `flush`. Use it from one event loop only.
     """
 
-    def __init__(self, session: BoardSession, model: type[BoardModel] | None, agent: str) -> None:
+    def __init__(
+        self, session: BoardSession, model: type[BoardModel] | None, agent: str, rules: RuleWatch | None = None
+    ) -> None:
         """Use `crdt_board.open_board` or `crdt_board_client.connect`."""
         self._session = session
+        self._rules = rules or RuleWatch(session, model, agent)
         self._model = model
         self._agent = check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
         self._editor = AgentEditor(session.replica, session, agent)
@@ -88,6 +96,18 @@ class Board(Generic[M]):
         return cast(M, self._state)
 
     @property
+    def violations(self) -> tuple[Violation, ...]:
+        """The rules that the state which edits have merged to breaks, in the order of places and rules; empty is well.
+
+        They keep nobody from editing, but `commit` from making a version. Sizes are those of this replica's state.
+        Validators of the model are run by agents that have it, soon after changes, and what they find is recorded on
+        the board until one of them finds it resolved: so agents without the model see it, also when that agent is gone.
+        `wait_for` and `changes` wake when they change, the latter with the path ``$violations``.
+        """
+        document = self._session.replica.document
+        return document.standing.all(document)
+
+    @property
     def unacknowledged(self) -> int:
         """How many local updates are not known to be durable."""
         return len(self._session.replica.pending)
@@ -99,13 +119,17 @@ class Board(Generic[M]):
 
     def as_agent(self, agent: str) -> Board[M]:
         """Another agent's handle on the same replica; what it writes is recorded under its own name."""
-        return Board(self._session, self._model, agent)
+        return Board(self._session, self._model, agent, self._rules)
 
     def snapshot(self) -> M:
-        """The present state as a frozen, validated model; nothing in it is shared with the board.
+        """The present state as a frozen model; nothing in it is shared with the board.
+
+        Each value fits its field. Rules over a field as a whole, or over several fields, hold unless `violations` names
+        them: a state that breaks them can be read, so that it can be repaired.
 
         Raises:
-            InvalidValue: what the board holds does not satisfy the model; ``path`` names where.
+            InvalidValue: a value that another client wrote does not fit its field, or a required field was never
+                written; ``path`` names where.
         """
         return cast(M, self._view.snapshot())
 
@@ -193,7 +217,8 @@ class Board(Generic[M]):
         as part of the commit itself, so a refused commit leaves no trace. A copy made by
         ``board.snapshot().model_copy(update=...)`` writes only what the copy changed.
 
-        Without ``expected_version`` a commit merges and never fails because of others' work. With it, the commit is
+        Without ``expected_version`` a commit merges, and others' work makes it fail only where it breaks a rule of the
+        model (`violations`). With it, the commit is
         refused when another commit came in between; with ``reads`` only when one of those fields was changed since
         then (or, without ``expected_version``, since this replica last heard) by anything but edits of this replica. A
         version that the board never had is refused in either case. A repeat with the same ``idempotency_key`` and the
@@ -203,8 +228,11 @@ class Board(Generic[M]):
 
         Raises:
             VersionConflict: others were first; carries ``current_version``, ``author`` and ``changed``.
+            Violated: the state that edits have merged to breaks a rule, and ``patch`` does not resolve that; carries
+                ``violations``.
             IdempotencyMismatch: the key was used for another request.
-            InvalidValue: the patch does not fit the model, or an argument is not what it should be; the path is named.
+            InvalidValue: the patch does not fit the model or breaks one of its rules, or an argument is not what it
+                should be; the path is named, and ``rule``.
             LimitExceeded: a name or the metadata is too long.
             Unavailable: no answer within ``timeout`` seconds (None waits for ever); whether the commit was made is
                 unknown, and a repeat with the same ``idempotency_key`` tells.
@@ -240,19 +268,21 @@ class Board(Generic[M]):
     ) -> Checkpoint:
         """Read, run, commit; when others were first, read again and run again, at most ``attempts`` times.
 
+        So it does while the board breaks a rule (`violations`) that the patch does not resolve.
+
         ``work``, a function or coroutine function, gets a snapshot and returns a patch for `commit`. It runs once per
         attempt, so what it pays for is paid again after a conflict; name the fields it depends on in ``reads`` to
         conflict on those only. Edits that ``work`` makes through this handle are no conflict; other handles' are.
 
         Raises:
-            VersionConflict: others were first every time; the last conflict is raised.
+            VersionConflict, Violated: others were first, or a rule was broken, every time; the last one is raised.
             Whatever ``work`` and `commit` raise otherwise.
         """
         if attempts < 1:
             raise BadRequest(f"attempts must be at least 1, got {attempts}")
         fields = None if reads is None else self._checked_fields(reads)
         replica = self._session.replica
-        conflict: VersionConflict | None = None
+        conflict: VersionConflict | Violated | None = None
         for number in range(attempts):
             if conflict is not None:
                 await asyncio.sleep(random.uniform(0, min(_RETRY_SECONDS_MAX, 0.005 * 2**number)))
@@ -270,11 +300,27 @@ class Board(Generic[M]):
                     patch = work(before)
                     patch = await patch if inspect.isawaitable(patch) else patch
                 return await self._commit(request, patch)
-            except VersionConflict as error:
+            except (VersionConflict, Violated) as error:
                 conflict = error
                 await self._catch_up_with(error)
         assert conflict is not None
         raise conflict
+
+    async def dismiss(self, violation: Violation, *, timeout: float | None = _QUERY_SECONDS) -> None:
+        """Drop a recorded violation although nothing was changed: its rule is not in the model any more.
+
+        An agent whose model has the rule, and finds it broken, records it again. Durable on return, under this agent's
+        name; nothing happens when it does not stand.
+
+        Raises:
+            BadRequest: it is about the size of a field, which only an edit can change.
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever).
+        """
+        self._session.check()
+        if violation.agent is None:
+            raise BadRequest(f"{violation} is resolved by an edit, and stands until then")
+        findings = Findings(seq=self._session.replica.seq, dismissed=(violation.key,))
+        await self._answered(self._session.link.report(self._agent, findings), timeout)
 
     async def checkpoints(
         self, *, before: int | None = None, limit: int = 100, timeout: float | None = _QUERY_SECONDS
@@ -352,6 +398,7 @@ class Board(Generic[M]):
         Raises:
             VersionConflict: both sides have decided a `Strict` field, differently; ``changed`` names it, nothing was
                 changed. Commit one decision on both, then merge again.
+            Violated: what both sides hold breaks a rule together; nothing was changed. Make room on one of them.
             NotFound: there is no such board.
             BadRequest: neither of the two was forked from the other.
             SchemaMismatch: the fork's model does not fit.
@@ -375,6 +422,7 @@ class Board(Generic[M]):
         expected = self.version
         operations, wire = self._view.restoration(await self.at(version))
         request = commit_request(step=step, agent=self._agent, expected_version=expected)
+        request = request.model_copy(update={"findings": self._findings(operations)})
         return await self._send_commit(request, operations, wire, timeout)
 
     async def diff(
@@ -466,13 +514,15 @@ class Board(Generic[M]):
     def changes(self, path: str = "") -> Changes:
         """What is changed from now on at ``path`` (a field or ``field/key``; everything when empty) and below it.
 
+        The path ``$violations`` tells that `violations` are others than before.
+
         ``async for change in board.changes("findings")``. Own changes come at once, others' when they are durable.
         Ends never; leave the loop to stop.
 
         Raises:
             BadRequest: the path names no field.
         """
-        if path:
+        if path and path != VIOLATIONS:
             self._view.field(path.partition("/")[0])
         return Changes(self._session, path)
 
@@ -500,6 +550,7 @@ class Board(Generic[M]):
                 raise self._no_answer(f"{len(session.replica.pending)} edits are not durable")
         finally:
             session.closed = True
+            await self._rules.close()
             session.fail(BoardClosed(f"board {self.id} was closed"))
             await session.link.close()
 
@@ -564,7 +615,19 @@ class Board(Generic[M]):
         if patch is not None and not isinstance(patch, Mapping | BoardModel):
             raise invalid_value("patch", f"maps field names to values, or is a model, but not a {type(patch).__name__}")
         operations, wire = self._view.patch(patch or {})
-        return await self._send_commit(request, operations, wire, timeout)
+        base = patch._board_base.state if isinstance(patch, BoardModel) else None
+        findings = self._findings(operations, wire, base)
+        return await self._send_commit(request.model_copy(update={"findings": findings}), operations, wire, timeout)
+
+    def _findings(
+        self,
+        operations: Sequence[PatchOp],
+        wire: dict[str, JsonValue] | None = None,
+        base: dict[str, JsonValue] | None = None,
+    ) -> Findings | None:
+        """What the model's rules say of operations on top of the present state; arguments as for `state_after`."""
+        document, wanted = self._session.replica.document, bool(operations) and self._rules.has_rules
+        return self._rules.findings(state_after(document, operations, wire, base) if wanted else None)
 
     async def _send_commit(
         self,
@@ -579,7 +642,7 @@ class Board(Generic[M]):
         check_decisions(request)
         return await self._answered(self._session.link.commit(request), timeout)
 
-    async def _catch_up_with(self, conflict: VersionConflict) -> None:
+    async def _catch_up_with(self, conflict: VersionConflict | Violated) -> None:
         """Wait until this replica holds what it was refused for: the newest entry of then, and its checkpoint."""
         replica = self._session.replica
         await self._session.waiters.until(
@@ -616,6 +679,7 @@ async def closing(board: Board[M]) -> AsyncIterator[Board[M]]:
     After an error the wait for durability is short, and none when the block was cancelled; edits that are lost then are
     told in a note on the error.
     """
+    board._rules.start()
     try:
         yield board
     except BaseException as error:

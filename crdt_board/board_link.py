@@ -15,6 +15,7 @@ from crdt_board.clock import Clock, SystemClock
 from crdt_board.control import Question
 from crdt_board.document import Document
 from crdt_board.errors import BoardError
+from crdt_board.findings import Findings
 from crdt_board.replica import Replica
 from crdt_board.undo import UndoHistory
 
@@ -77,6 +78,10 @@ class Link(Protocol):
 
     async def ask(self, question: Question) -> JsonValue:
         """The answer to a question about the board's past; see `crdt_board.history.questions`."""
+        ...
+
+    async def report(self, agent: str, findings: Findings) -> None:
+        """Have the writer record what ``agent`` finds of the rules that its model knows; durable on return."""
         ...
 
     def announce(self, presence: AgentPresence) -> None: ...

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from crdt_board.canonical import canonical_json
 from crdt_board.errors import BadRequest, InvalidValue
+from crdt_board.findings import Findings
 from crdt_board.limits import check_board_id
 
 GENESIS_HASH = "0" * 64
@@ -238,6 +239,8 @@ class CommitRequest(_Frozen):
     base_seq: int | None = None
     """With ``reads``: the journal position at which they were read; that of ``expected_version`` when None."""
     idempotency_key: str | None = None
+    findings: Findings | None = None
+    """What the replica finds of the rules that only its model knows; None when it can say nothing."""
     tags: tuple[str, ...] = ()
     output: JsonValue = None
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.errors import BoardError, LimitExceeded, ProtocolError, from_details
+from crdt_board.findings import Findings
 from crdt_board.layout import Layout
 from crdt_board.limits import CLIENT_ID_END, CLIENT_ID_FIRST, Limits
 from crdt_board.migrations import MigrationRequest, SchemaNumber
@@ -154,8 +155,17 @@ class Migrate(_Frozen):
     request: MigrationRequest
 
 
+class Report(_Frozen):
+    """Record what ``agent`` found of the rules that its model knows, as violations of the board."""
+
+    op: Literal["report"] = "report"
+    agent: Annotated[str, Field(min_length=1)]
+    findings: Findings
+
+
 RequestBody = Annotated[
-    Commit | ListCheckpoints | StateAt | ReadState | Migrate | Question | Fork | Merge, Field(discriminator="op")
+    Commit | ListCheckpoints | StateAt | ReadState | Migrate | Question | Fork | Merge | Report,
+    Field(discriminator="op"),
 ]
 
 
@@ -228,7 +238,7 @@ class CheckpointMade(_Frozen):
 
 class Answer(_Frozen):
     """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at`` and
-    ``state``, and a number for ``migrate``.
+    ``state``, a number for ``migrate``, and null for ``report``.
 
     For ``fork`` it is the fork's first checkpoint, for ``merge`` the one of the merge, for ``forks`` a list of `Fork`.
     For ``diff`` and ``verify`` it is a `StateDiff` and a `Verification`, for ``edits`` a list of `PathEdit` and for

@@ -26,6 +26,7 @@ from crdt_board.layout import (
     SINGLE_KINDS,
     STATE_ROOT,
     STRICT_PREFIX,
+    VIOLATION_PREFIX,
     FieldKind,
     FieldLayout,
     Layout,
@@ -33,6 +34,7 @@ from crdt_board.layout import (
 from crdt_board.record_creation import creation_end
 from crdt_board.record_hashes import RecordHashes, digest
 from crdt_board.records import SharedType, changed_paths, record_wire, records_wire, split_path
+from crdt_board.standing import Standing
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
 from crdt_board.update_walk import first_clocks
@@ -98,6 +100,7 @@ class Document:
         """``new_id`` gives ids for new items of lists of records; they are random when it is None."""
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=client_id)
         self.layout = Layout(title="", fields=())
+        self.standing = Standing()
         self.strays = strays
         self._roots: dict[str, pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]] = {}  # by the field's name
         self._declared: dict[str, tuple[FieldKind, str]] = {}
@@ -146,6 +149,7 @@ class Document:
                 self._declared[field.name] = declared
         self.layout = self._containers.layout = layout
         self._misplaced.update(self._misplaced_keys())
+        self.standing.declare(layout)
         self._hashes.clear()
         self._record_hashes.clear()
         self._stray_names = None
@@ -254,6 +258,8 @@ class Document:
         All replicas that make a record at once make the same one, and the edits of all of them live.
         """
         self._settle()
+        if self._local:
+            self.standing.check_opening(self, path)
         return self._containers.make(path)
 
     def put_record(self, path: str, wire: Mapping[str, JsonValue]) -> None:
@@ -372,6 +378,14 @@ class Document:
             self._pending_text = self.find(field, pycrdt.Text)
             self._pending = TextSplice(field, first, last, encoded)
 
+    def check_change(self, path: str, change: int) -> None:
+        """Before a local edit makes the field at ``path`` larger or smaller by ``change``, measured as its bounds are.
+
+        Raises:
+            InvalidValue: it would go beyond the bounds of the field, or further beyond.
+        """
+        self.standing.check_change(self, path, change)
+
     def settle(self) -> None:
         """Make the edit that is pending, so that it is not joined with the next one."""
         self._settle()
@@ -468,6 +482,7 @@ class Document:
             if kind in RECORD_KINDS:
                 self._hashes.pop(name, None)
                 self._record_hashes[name].forget()
+                self.standing.touch(name)
                 self._touched.add(name)
                 self._drop_indexes(name)
                 self._items.touch(name)
@@ -694,9 +709,12 @@ class Document:
                 if name.startswith(STRICT_PREFIX):
                     self._touched.add(escape_path(name.removeprefix(STRICT_PREFIX)))
                     self._hashes.pop(name.removeprefix(STRICT_PREFIX), None)
+                elif name.startswith(VIOLATION_PREFIX):
+                    self.standing.touch_recorded()
 
     def _on_keys(self, field: str, events: Sequence[_DeepEvent]) -> None:
         self._hashes.pop(field, None)
+        self.standing.touch(field)
         for event in events:
             for key in _changed_keys(event):
                 self._touched.add(f"{field}/{escape_path(str(key))}")
@@ -709,6 +727,7 @@ class Document:
                 path = "/".join([field, *map(escape_path, parts)])
                 self._touched.add(path)
                 self._items.touch(path)
+                self.standing.touch(field, parts[0])
                 if not self._local:
                     self._drop_indexes(path)
 
@@ -729,6 +748,7 @@ class Document:
 
     def _on_whole(self, field: str) -> None:
         self._hashes.pop(field, None)
+        self.standing.touch(field)
         self._touched.add(field)
         if not self._local:
             self._text_indexes.pop(field, None)

@@ -55,10 +55,13 @@ from crdt_board.planning import (
     Merged,
     Plan,
     Poisoned,
+    ReportItem,
     Submission,
     conflict_of,
+    may_be_violated,
     plan_commit,
     plan_move,
+    plan_report,
     plan_schema,
     plan_submissions,
     seal,
@@ -70,6 +73,7 @@ from crdt_board.store.appends import deleted
 from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store, Tombstone
 from crdt_board.update_walk import first_clocks
 from crdt_board.updates import check_update, clock_of, decode_state_vector
+from crdt_board.validity import Report
 
 _Answer = TypeVar("_Answer")
 
@@ -276,7 +280,7 @@ class Engine:
         ``schema`` is the number of the schema that the patch was made under; None when its maker knows of none.
 
         Raises:
-            VersionConflict, IdempotencyMismatch: see `crdt_board.board.Board.commit`; nothing was changed.
+            VersionConflict, IdempotencyMismatch, Violated: see `crdt_board.board.Board.commit`; nothing was changed.
             SchemaMismatch: the board was migrated from ``schema``; nothing was changed.
             InvalidValue: the patch does not fit the board's layout, or sets a strict field without an
                 ``expected_version``; nothing was changed.
@@ -373,6 +377,21 @@ class Engine:
         _check_request(request, self.limits)
         answer: asyncio.Future[Checkpoint] = asyncio.get_running_loop().create_future()
         self._put(CommitItem(request, answer, schema=schema, merged=merged))
+        return answer
+
+    def report(self, report: Report) -> asyncio.Future[None]:
+        """Record what an agent found of rules that only models know, once for each rule and place.
+
+        Queued when this returns, behind everything submitted before; durable when the future is done.
+
+        Raises:
+            LimitExceeded: the agent has no name.
+            BoardClosed: the engine was closed.
+        """
+        self._check_open()
+        check_name(report.agent, "agent", self.limits.agent_chars_max)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._put(ReportItem(report, answer))
         return answer
 
     async def read(self, look: Callable[[Document], _Answer]) -> _Answer:
@@ -519,7 +538,7 @@ class Engine:
         self._batch = self._inbox.take_batch()
         if self._batch.schema:
             await self._until_store_answers(self._write_schema, recover=self._recover)
-        elif self._batch.submissions or self._batch.commit:
+        elif self._batch.submissions or self._batch.commit or self._batch.report:
             await self._until_store_answers(self._write, recover=self._recover)
         self._batch = Batch()
         if self._loaded.document.has_misplaced:
@@ -585,6 +604,8 @@ class Engine:
             await self._append(batch, await self._plan(batch))
         for submission in batch.submissions:
             submission.finish(self.seq)
+        if batch.report is not None:
+            batch.report.finish()
 
     async def _plan(self, batch: Batch) -> list[Plan]:
         """Apply the batch. When yrs panics, rebuild the document and apply one update at a time to find the guilty."""
@@ -595,6 +616,8 @@ class Engine:
                 plans = plan_submissions(self._loaded, batch, self.limits, refused=refused, one_by_one=one_by_one)
                 commit = batch.open_commit()
                 plan = plan_commit(self._loaded, commit, plans, self.limits, self._clock.now_ms()) if commit else None
+                if batch.report is not None:
+                    plan = plan_report(self._loaded, batch.report.report, plans, self.limits)
                 return [*plans, plan] if plan else plans
             except Poisoned as poisoned:
                 logger.warning("board %s: an update is refused and the document rebuilt", self.board_id)
@@ -697,7 +720,8 @@ class Engine:
     async def _still_allowed(self, plans: list[Plan]) -> bool:
         """After others' entries came in between: drop a commit that they refuse.
 
-        Returns False when its patch was in the document, which has been rebuilt without it (invariant 4).
+        Returns False when everything must be planned anew: the patch of a commit that is refused, or may be, was in the
+        document, which has been rebuilt without it (invariant 4).
         """
         commit = plans[-1].commit
         if commit is None:
@@ -707,6 +731,9 @@ class Engine:
         if refusal is not None:
             commit.refuse(refusal)
         if not commit.answer.done():
+            if may_be_violated(self._loaded, commit):
+                await self._reload()
+                return False
             plans[-1].checksum = self._loaded.document.checksum()
             return True
         if plans.pop().updates:
@@ -847,7 +874,7 @@ class Engine:
                 raise Unavailable(f"client id {client_id} is that of another replica, which is to send this first")
             raise MalformedUpdate(f"an update under client id {client_id}, which is that of somebody else")
 
-    def _put(self, item: Submission | CommitItem | ReadItem | SchemaItem) -> None:
+    def _put(self, item: Submission | CommitItem | ReportItem | ReadItem | SchemaItem) -> None:
         self._inbox.put(item)
         self._wake.set()
 

@@ -13,6 +13,7 @@
     │   ├── VersionConflict
     │   ├── IdempotencyMismatch
     │   ├── SchemaMismatch
+    │   ├── Violated          the state breaks a rule of the model; resolve that, then commit
     │   ├── BoardReplaced     the board was deleted and made anew; this replica belongs to the old one
     │   ├── BoardDeleted      the board was deleted; nothing can be written to it any more
     │   └── BoardExists       there is a board of this name already
@@ -29,6 +30,8 @@ callers never parse messages; ``details()`` is the JSON form in which an error c
 from __future__ import annotations
 
 from typing import Any, ClassVar
+
+from crdt_board.violation import Violation
 
 
 class BoardError(Exception):
@@ -65,7 +68,8 @@ class ModelError(BadRequest):
 
 
 class InvalidValue(BadRequest):
-    """``path`` names the field, ``reason`` says why the value was refused."""
+    """``path`` names the field, ``reason`` says why the value was refused; ``rule`` is the one that it breaks, where
+    that has a name of its own."""
 
     code = "invalid_value"
 
@@ -116,6 +120,20 @@ class SchemaMismatch(Conflict):
     """``fields`` lists what differs, one sentence each; ``board_schema`` is the number stored with the board."""
 
     code = "schema_mismatch"
+
+
+class Violated(Conflict):
+    """The board's state breaks a rule, by edits each of which was valid, and a commit would make that a version.
+
+    ``current_version`` and ``seq`` say where the board was. `violations` are what stands, a hundred at most.
+    """
+
+    code = "board_violated"
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """What stands in the way, in the order of places and rules."""
+        return tuple(Violation(**{**each, "fields": tuple(each["fields"])}) for each in self.data.get("standing", ()))
 
 
 class BoardReplaced(Conflict):

@@ -14,6 +14,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnot
 from pydantic.fields import FieldInfo
 
 from crdt_board.annotations import origin_of, walk_annotation
+from crdt_board.bounds import Bounds, declared_bounds
 from crdt_board.errors import InvalidValue, ModelError
 from crdt_board.exactness import same_value
 from crdt_board.layout import ITEM_KEY, RECORD_KINDS, STATE_ROOT, FieldKind
@@ -65,6 +66,8 @@ class FieldSpec:
     """The class of the records, for the kinds ``records`` and ``record_list``."""
     order: CellOrder | None = None
     """How values compare, for the kinds ``max`` and ``min``."""
+    bounds: Bounds | None = None
+    """How large a container may be."""
 
     @property
     def required(self) -> bool:
@@ -149,9 +152,9 @@ class FieldSpec:
 
     def json_schema(self) -> dict[str, Any]:
         """The JSON Schema of the wire form; of records only what holds them, each of their fields has its own."""
-        if self.record:
-            return {"type": "object" if self.kind == "records" else "array"}
-        return self.whole.json_schema()
+        holder: dict[str, Any] = {"type": "object" if self.kind == "records" else "array"}
+        schema = holder if self.record else self.whole.json_schema()
+        return {**schema, **self.bounds.json_schema} if self.bounds else schema
 
     def stored_in(self, state: Mapping[str, JsonValue]) -> JsonValue:
         """The field's value in a state or record, in which those that were never written may be missing.
@@ -256,7 +259,9 @@ def _spec(model: type[BaseModel], name: str, info: FieldInfo, kind: FieldKind) -
         return FieldSpec(name, kind, codec, codec, info, order=order)
     element = {"text": str, "counter": int}.get(kind) or get_args(annotation)[-1]
     record = _record_class(annotation) if kind in RECORD_KINDS else None
-    return FieldSpec(name, kind, ValueCodec(element, config), ValueCodec(annotation, config), info, record)
+    bounds = declared_bounds(kind, info.metadata) if info.metadata else None
+    codec, whole = ValueCodec[Any](element, config), ValueCodec[Any](annotation, config)
+    return FieldSpec(name, kind, codec, whole, info, record, bounds=bounds)
 
 
 def _record_class(annotation: Any) -> type[BaseModel] | None:
@@ -315,10 +320,11 @@ def _union_problem(members: tuple[Any, ...]) -> _Problem | None:
 
 
 def _container_problem(annotation: Any, kind: FieldKind, info: FieldInfo) -> _Problem | None:
-    if info.metadata:
+    if info.metadata and declared_bounds(kind, info.metadata) is None:
+        allowed = "ge, gt, le and lt with an int" if kind == "counter" else "min_length and max_length"
         return (
-            f"constraints on a whole {kind} cannot hold when edits merge",
-            "write them on the elements, as in list[Annotated[str, Field(max_length=80)]]",
+            f"of constraints on a whole {kind} only its size can be checked where edits merge",
+            f"write {allowed}, and others on the elements, as in list[Annotated[str, Field(max_length=80)]]",
         )
     if not info.is_required() and info.get_default(call_default_factory=True, validated_data={}):
         return f"a {kind} starts empty, so that no two replicas fill it twice", "write no default, or an empty one"

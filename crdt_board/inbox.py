@@ -11,7 +11,7 @@ from typing import TypeVar
 from crdt_board.document import Document, DocumentBroken
 from crdt_board.errors import BoardError, MalformedUpdate
 from crdt_board.limits import Limits
-from crdt_board.planning import Batch, CommitItem, Submission
+from crdt_board.planning import Batch, CommitItem, ReportItem, Submission
 from crdt_board.schema_changes import SchemaItem
 
 Answer = TypeVar("Answer")
@@ -48,12 +48,15 @@ def read_item(look: Callable[[Document], Answer]) -> tuple[ReadItem, asyncio.Fut
     return ReadItem(run, refuse), answer
 
 
+_Item = Submission | CommitItem | ReportItem | ReadItem | SchemaItem
+
+
 class Inbox:
     """A queue that knows how many bytes it holds, and hands them out in batches."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._items: deque[Submission | CommitItem | ReadItem | SchemaItem] = deque()
+        self._items: deque[_Item] = deque()
         self._bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -68,7 +71,7 @@ class Inbox:
     async def wait_for_room(self) -> None:
         await self._room.wait()
 
-    def put(self, item: Submission | CommitItem | ReadItem | SchemaItem) -> None:
+    def put(self, item: _Item) -> None:
         self._items.append(item)
         if isinstance(item, Submission):
             self._count(item.size)
@@ -82,7 +85,8 @@ class Inbox:
         return None
 
     def take_batch(self) -> Batch:
-        """Submissions up to a limit and the commit behind them, or a schema; a read or schema ends one before it."""
+        """Submissions up to a limit and the commit or report behind them, or a schema; a read or schema ends one before
+        it."""
         batch = Batch()
         if self._items and isinstance(self._items[0], SchemaItem):
             item = self._items.popleft()
@@ -98,6 +102,9 @@ class Inbox:
             self._items.popleft()
             if isinstance(item, CommitItem):
                 batch.commit = item
+                break
+            if isinstance(item, ReportItem):
+                batch.report = item
                 break
             batch.submissions.append(item)
             updates += len(item.updates)

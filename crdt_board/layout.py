@@ -35,6 +35,9 @@ ITEM_KEY = "$id"
 PLACE_KEY = "$place"
 """In the map of an item: its place, see `crdt_board.item_places`. Not in the wire form, where the order tells it."""
 
+VIOLATION_PREFIX = "violation:"
+"""What stands before the key of a recorded violation in the root map ``$board``."""
+
 FieldKind = Literal[
     "scalar",
     "text",
@@ -214,7 +217,7 @@ def _compare(
 def _difference(before: FieldLayout, after: FieldLayout) -> str:
     if before.kind != after.kind:
         return f"is a {before.kind} on the board and a {after.kind} in the model"
-    if not before.fields and before.json_schema != after.json_schema:
+    if before.json_schema != after.json_schema:
         return "has another JSON Schema on the board than in the model"
     if before.order != after.order:
         return "compares otherwise, or has other bounds, on the board than in the model"

@@ -42,6 +42,8 @@ class Limits:
     """The greatest number of a schema that a model may migrate from."""
     migration_attempts_max: int = 20
     """How often an agent tries to migrate a board that others write meanwhile."""
+    violations_max: int = 256
+    """Violations that agents can record on one board; what is found beyond that waits until some are resolved."""
     undo_steps_max: int = 10_000
     """Steps that one handle on a board can take back."""
     batch_updates_max: int = 4096
@@ -65,6 +67,10 @@ class Limits:
     """Submitted but unwritten bytes of one board beyond which its peers are no longer read."""
     close_seconds_max: float = 5.0
     """How long a process that ends goes on trying to write what is queued while the store fails."""
+    rules_settle_seconds: float = 0.05
+    """How long nothing must have changed before an agent's replica looks at rules over several fields again."""
+    rules_settle_seconds_max: float = 0.5
+    """After how long it looks although changes go on."""
     room_idle_seconds: float = 30.0
     keepalive_seconds: float = 15.0
     """Stock Yjs clients drop a server that says nothing for 30 s."""

@@ -23,6 +23,7 @@ from crdt_board.control import Question
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BadRequest, BoardError, SchemaMismatch
+from crdt_board.findings import Findings
 from crdt_board.following import follow_schema
 from crdt_board.forks import new_epoch
 from crdt_board.history.questions import answer_question
@@ -36,6 +37,7 @@ from crdt_board.replica import PendingUpdate, Replica
 from crdt_board.schema import BoardModel
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
+from crdt_board.validity import Report
 from crdt_board.views import PlainModel
 
 M = TypeVar("M", bound=BoardModel)
@@ -190,6 +192,10 @@ class LocalLink:
         await self._submit_all()
         return await self._engine.commit(request.model_copy(update={"origin": self._origin}), schema=self._schema)
 
+    async def report(self, agent: str, findings: Findings) -> None:
+        await self._submit_all()
+        await self._engine.report(Report(agent=agent, findings=findings, origin=self._origin))
+
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
         return await self._engine.checkpoints(before=before, limit=limit)
 
@@ -229,6 +235,15 @@ class LocalLink:
         if self._task is not None:
             await end_task(self._task)
 
+    async def _submit_all(self) -> None:
+        """Submit everything that is pending at the moment of the call."""
+        last = self.replica.last_number
+        self.hurry()
+        while self._sent < last:
+            await self._engine.wait_for_room()
+            self.hurry()
+            self._check()
+
     def hurry(self) -> None:
         """Submit what is pending, as far as the engine has room."""
         if self._closed:
@@ -243,15 +258,6 @@ class LocalLink:
                 self._submit(group)
         except BoardError as error:
             self._fail(error)
-
-    async def _submit_all(self) -> None:
-        """Submit everything that is pending now."""
-        last = self.replica.last_number
-        self.hurry()
-        while self._sent < last:
-            await self._engine.wait_for_room()
-            self.hurry()
-            self._check()
 
     def _submit(self, group: list[PendingUpdate]) -> None:
         last = group[-1].number

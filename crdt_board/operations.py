@@ -55,6 +55,19 @@ def apply_edits(document: Document, operations: Sequence[PatchOp], committer: Co
         change()
 
 
+def patched(document: Document, operations: Sequence[PatchOp], committer: Committer = NOBODY) -> Document:
+    """A copy of a document with operations applied, to look at what they would do.
+
+    Raises:
+        InvalidValue: as `apply_patch`.
+        DocumentBroken: yrs panicked; only the copy is broken.
+    """
+    copy = Document(document.layout, strays=document.strays)
+    copy.apply_or_raise([document.encode()])
+    copy.capture(lambda: apply_patch(copy, operations, committer))
+    return copy
+
+
 def _check_independence(operations: Sequence[PatchOp]) -> None:
     """Nothing is changed in a record that the same patch puts there, so that what was checked holds when it is done."""
     replaced = {

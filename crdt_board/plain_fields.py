@@ -13,6 +13,7 @@ from typing import Any, NoReturn, cast
 import jsonschema_rs
 from pydantic import JsonValue
 
+from crdt_board.bounds import Bounds, bounds_of
 from crdt_board.cells import fits
 from crdt_board.counters import check_amount
 from crdt_board.document import Document
@@ -51,6 +52,11 @@ class PlainField:
     def inside(self) -> dict[str, PlainField]:
         """The fields of each record."""
         return {field.name: PlainField(field) for field in self.layout.fields}
+
+    @cached_property
+    def bounds(self) -> Bounds | None:
+        """How large a container may be."""
+        return bounds_of(self.layout)
 
     def default_wire(self) -> JsonValue:
         """What an empty container reads as."""

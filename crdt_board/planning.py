@@ -22,6 +22,17 @@ from crdt_board.loading import LoadedBoard, still_waiting
 from crdt_board.patching import apply_patch
 from crdt_board.schema_changes import SchemaItem, migrate, move_from_state, take_over
 from crdt_board.updates import EMPTY_UPDATE, is_integrated
+from crdt_board.validity import (
+    Report,
+    Unfolded,
+    drop_recorded,
+    is_outdated,
+    record_report,
+    refusal_of,
+    refusal_of_merge,
+    resolved_by,
+)
+from crdt_board.violation import Violation
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +108,8 @@ class CommitItem:
     merged: Merged | None = None
     """What a fork has written, in place of a patch."""
     schema: int | None = None
+    resolved: Sequence[Violation] = ()
+    """The recorded violations that it drops."""
 
     def finish(self, checkpoint: Checkpoint) -> None:
         if not self.answer.done():
@@ -108,8 +121,24 @@ class CommitItem:
 
 
 @dataclass(slots=True, eq=False)
+class ReportItem:
+    """A report that waits to be taken in, which is what ``answer`` tells."""
+
+    report: Report
+    answer: asyncio.Future[None]
+
+    def finish(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(None)
+
+    def refuse(self, error: BoardError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+@dataclass(slots=True, eq=False)
 class Batch:
-    """What is written in one append: submissions, then at most one commit; or a schema alone.
+    """What is written in one append: submissions, then at most one commit or report; or a schema alone.
 
     A commit ends its batch, so that the checksum of the document is that of the commit's own entry.
     """
@@ -117,6 +146,7 @@ class Batch:
     submissions: list[Submission] = field(default_factory=list)
     commit: CommitItem | None = None
     schema: SchemaItem | None = None
+    report: ReportItem | None = None
     durable: bool = False
 
     def open_commit(self) -> CommitItem | None:
@@ -138,7 +168,7 @@ class Batch:
     def refuse(self, error: BoardError) -> None:
         for submission in self.submissions:
             submission.refuse(error)
-        for item in (self.commit, self.schema):
+        for item in (self.commit, self.report, self.schema):
             if item is not None:
                 item.refuse(error)
 
@@ -215,20 +245,31 @@ def plan_commit(
     Raises:
         Poisoned: yrs panicked on the patch; it was refused, and the document must be rebuilt.
     """
-    refusal = conflict_of(loaded.fold, commit, before)
+    document, request = loaded.document, commit.request
+    committer, unfolded = Committer(request.agent, now_ms), _unfolded(before, request.origin)
+    refusal: BoardError | None = conflict_of(loaded.fold, commit, before)
+    if refusal is None and commit.merged is not None:
+        refusal = refusal_of_merge(document, loaded.fold, commit.merged.update)
+    elif refusal is None:
+        refusal = refusal_of(document, loaded.fold, request, committer, unfolded)
     if refusal is not None:
         commit.refuse(refusal)
         return None
-    document, request = loaded.document, commit.request
-    committer = Committer(request.agent, now_ms)
+    resolved = resolved_by(document, loaded.fold, request, unfolded)
+    commit.resolved = tuple(resolved.values())
+
+    def write() -> None:
+        apply_patch(document, request.patch, committer)
+        drop_recorded(document, resolved)
+
     updates: list[bytes] = []
-    if request.patch or commit.merged is not None:
+    if request.patch or commit.merged is not None or resolved:
         try:
             if commit.merged is not None:
                 update = document.news_in(commit.merged.update)
                 updates = [] if update == EMPTY_UPDATE else [update]
             else:
-                update = document.capture(lambda: apply_patch(document, request.patch, committer))
+                update = document.capture(write)
                 updates = [] if update == EMPTY_UPDATE else document.apart(update)
         except BoardError as error:
             commit.refuse(error)
@@ -287,6 +328,21 @@ def check_unchanged(fold: Fold, seq: int) -> None:
         raise _conflict(fold, f"{', '.join(changed)} changed while the board was being migrated", changed)
 
 
+def plan_report(loaded: LoadedBoard, report: Report, before: Sequence[Plan], limits: Limits) -> Plan | None:
+    """What a report changes in the record of violations; None when that is nothing."""
+    unfolded = _unfolded(before, report.origin)
+    update = record_report(loaded.document, loaded.fold, report, before=unfolded, limits=limits)
+    return None if update == EMPTY_UPDATE else Plan("update", report.agent, None, [update], ())
+
+
+def may_be_violated(loaded: LoadedBoard, commit: CommitItem) -> bool:
+    """Whether a planned commit, whose patch is in the document, must be planned anew: others' entries came in between,
+    and with them a violation stands, or what it resolves was changed."""
+    document = loaded.document
+    outdated = (is_outdated(each, loaded.fold, commit.request) for each in commit.resolved)
+    return bool(document.standing.all(document)) or any(outdated)
+
+
 def conflict_of(fold: Fold, commit: CommitItem, before: Sequence[Plan]) -> VersionConflict | None:
     """Why a commit must be refused, or None. ``before`` are entries that will precede it.
 
@@ -299,8 +355,7 @@ def conflict_of(fold: Fold, commit: CommitItem, before: Sequence[Plan]) -> Versi
     if request.reads is not None and is_known:
         watched = {*request.reads, *request.decides}
         changed = set(fold.changed_since(commit.base_seq, apart_from=request.origin))
-        strange = [plan for plan in before if not plan.origin or plan.origin != request.origin]
-        changed.update(field_of(path) for plan in strange for path in plan.paths)
+        changed.update(_unfolded(before, request.origin).others)
         overlap = sorted(changed & watched)
         return _conflict(fold, f"{', '.join(overlap)} changed since it was read", overlap) if overlap else None
     if request.expected_version is None or request.expected_version == fold.version:
@@ -336,6 +391,12 @@ def seal(loaded: LoadedBoard, plans: Sequence[Plan], *, board_id: str, schema_ve
         entries.append(entry)
         previous = entry.hash
     return entries
+
+
+def _unfolded(plans: Sequence[Plan], origin: str) -> Unfolded:
+    strange = [plan for plan in plans if not plan.origin or plan.origin != origin]
+    fields, others = (frozenset(field_of(path) for plan in each for path in plan.paths) for each in (plans, strange))
+    return Unfolded(len(plans), fields, others)
 
 
 def _plan_group(

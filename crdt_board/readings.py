@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, TypeVar, cast
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from crdt_board.cells import beats
 from crdt_board.errors import InvalidValue
-from crdt_board.fields import UNWRITTEN, FieldSpec
+from crdt_board.fields import UNWRITTEN, FieldSpec, record_fields
+from crdt_board.layout import ITEM_KEY
+from crdt_board.wire_values import child_path, invalid_value
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def stored_wire(field: FieldSpec, state: Mapping[str, JsonValue]) -> JsonValue:
@@ -46,3 +50,43 @@ def _fits(field: FieldSpec, wire: JsonValue) -> bool:
     except InvalidValue:
         return False
     return True
+
+
+def unchecked(model: type[ModelT], state: Mapping[str, JsonValue], path: str = "") -> ModelT:
+    """A model from fields in wire form whose every value is checked, but no rule over a field as a whole or several.
+
+    Raises:
+        InvalidValue: a value does not fit its field, or a required one is missing; ``path`` is where the state is.
+    """
+    values: dict[str, Any] = {}
+    written: set[str] = set()
+    for name, field in record_fields(model).items():
+        wire = stored_wire(field, state)
+        if wire is not UNWRITTEN:
+            written.add(name)
+            values[name] = _unchecked_value(field, wire, child_path(path, name))
+        elif field.required:
+            raise invalid_value(child_path(path, name), "has no value yet: it has no default and nobody has written it")
+        else:
+            values[name] = field.default()
+    return model.model_construct(_fields_set=written, **values)
+
+
+def _unchecked_value(field: FieldSpec, wire: JsonValue, path: str) -> Any:
+    if field.record is not None and field.kind == "record_list" and isinstance(wire, list):
+        return [_unchecked_item(field.record, item, child_path(path, index)) for index, item in enumerate(wire)]
+    if field.kind != "records" or field.record is None or not isinstance(wire, dict):
+        return field.whole.decode(wire, path)
+    return {key: _unchecked_record(field.record, record, child_path(path, key)) for key, record in wire.items()}
+
+
+def _unchecked_item(record: type[BaseModel], wire: JsonValue, path: str) -> BaseModel:
+    item = _unchecked_record(record, wire, path)
+    cast(Any, item)._board_base.item = cast(dict[str, Any], wire).get(ITEM_KEY)
+    return item
+
+
+def _unchecked_record(record: type[BaseModel], wire: JsonValue, path: str) -> BaseModel:
+    if not isinstance(wire, dict):
+        raise invalid_value(path, "is no record")
+    return unchecked(record, wire, path)

@@ -24,6 +24,7 @@ from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.undo import UndoHistory
 from crdt_board.update_walk import first_clocks
 from crdt_board.updates import EMPTY_UPDATE, clock_of, decode_state_vector, encode_state_vector, is_integrated
+from crdt_board.violation import VIOLATIONS
 
 _CHAR_BYTES_MAX = 4
 
@@ -50,9 +51,10 @@ class PendingUpdate:
 class Change:
     """A path that was changed, as this replica saw it.
 
-    ``path`` is ``field`` or ``field/key``. ``agent`` is who changed it; None when several changes arrived as one
-    difference, after a time offline. ``local``: made through this replica, and not necessarily durable yet; anything
-    else is durable. ``seq`` is the journal entry, when one is known.
+    ``path`` is ``field`` or ``field/key``, or `VIOLATIONS` when the board's violations are others than before.
+    ``agent`` is who changed it; None when several changes arrived as one difference, after a time offline. ``local``:
+    made through this replica, and not necessarily durable yet; anything else is durable. ``seq`` is the journal entry,
+    when one is known.
     """
 
     path: str
@@ -321,6 +323,8 @@ class Replica:
 
     def _tell(self, agent: str | None, *, local: bool, seq: int | None) -> None:
         touched = self.document.take_touched()
+        if self.document.standing.take_moved(self.document):
+            touched = (*touched, VIOLATIONS)
         if touched and self.watchers:
             changes = [Change(path, agent, local, seq) for path in touched]
             for watcher in list(self.watchers):

@@ -95,6 +95,15 @@ class BoardModel(BaseModel):
             reason = "validators and serializers of fields see whole values, and edits are checked piece by piece"
             instead = "write them into the annotation, as in Annotated[str, AfterValidator(check)]"
             raise ModelError(f"{cls.__name__}.{name}: {reason}; {instead}", field=name, reason=reason, instead=instead)
+        for name, validator in decorators.model_validators.items():
+            if validator.info.mode != "after":
+                reason = (
+                    f"mode={validator.info.mode!r} sees input before it is checked, and edits are made piece by piece"
+                )
+                instead = 'write mode="after", which is checked on what the edits of all agents have merged to'
+                raise ModelError(
+                    f"{cls.__name__}.{name}: {reason}; {instead}", field=name, reason=reason, instead=instead
+                )
 
 
 def _layout_of(field: FieldSpec) -> FieldLayout:

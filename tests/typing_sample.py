@@ -22,6 +22,7 @@ from crdt_board import (
     Max,
     Min,
     Strict,
+    Violation,
     candidates_of,
     items_of,
     migrates,
@@ -96,6 +97,7 @@ async def stream(state: Migration) -> None:
 def take_back(board: Board[Migration]) -> None:
     board.enable_undo(depth=10)
     assert_type(board.undo() or board.redo(), bool)
+    assert_type(board.violations, tuple[Violation, ...])
 
 
 def read(state: Migration, taken: Migration) -> None:

@@ -28,7 +28,7 @@ class LiveCounter:
         """Add ``amount``.
 
         Raises:
-            InvalidValue: it is not an int, or this replica's part would go beyond 2^53-1.
+            InvalidValue: it is not an int; or this replica's part would go beyond 2^53-1, or the sum beyond its bounds.
         """
         self._add(check_amount(amount, self._field))
         return self
@@ -50,6 +50,7 @@ class LiveCounter:
         document = self._editor.document
         part = raised_cell(self._cells, document.client_id, amount, self._field)
         if amount:
+            document.check_change(self._field, amount)
             with self._editor.edit():
                 cast("pycrdt.Map[Any]", document.make(self._field))[str(document.client_id)] = part
 

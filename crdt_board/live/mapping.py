@@ -43,6 +43,7 @@ class LiveDict(MutableMapping[str, T]):
     def __delitem__(self, key: str) -> None:
         if key not in self:
             raise KeyError(key)
+        self._editor.document.check_change(self._path, -1)
         with self._editor.edit():
             del self._map[key]
 
@@ -92,10 +93,12 @@ class LiveDict(MutableMapping[str, T]):
     def assign(self, values: object) -> None:
         """Make the dict equal to ``values``; items that are the same in both are not touched."""
         target = cast(dict[str, JsonValue], self._spec.to_wire(values, self._path))
-        with self._editor.edit(self._changed(target)):
+        self._editor.document.check_change(self._path, len(target) - len(self))
+        changed = self._changed(target)
+        with self._editor.edit(changed):
             for key in set(self._map.keys()) - target.keys():
                 del self._map[key]
-            self._write_wires(target)
+            self._write_wires(changed)
 
     @property
     def _map(self) -> Any:
@@ -110,7 +113,13 @@ class LiveDict(MutableMapping[str, T]):
             check_text(key, self._path): self._spec.codec.to_wire(value, child_path(self._path, str(key)))
             for key, value in values.items()
         }
-        self._write_wires(wires)
+        if self._spec.bounds:
+            content = self._map
+            self._editor.document.check_change(self._path, sum(key not in content for key in wires))
+        changed = self._changed(wires)
+        if changed:
+            with self._editor.edit(changed):
+                self._write_wires(changed)
 
     def _changed(self, wires: dict[str, JsonValue]) -> dict[str, JsonValue]:
         content = self._map
@@ -121,12 +130,10 @@ class LiveDict(MutableMapping[str, T]):
         }
 
     def _write_wires(self, wires: dict[str, JsonValue]) -> None:
-        changed = self._changed(wires)
-        if changed:
-            with self._editor.edit(changed):
-                content = cast("pycrdt.Map[Any]", self._editor.document.make(self._path))
-                for key, wire in changed.items():
-                    content[key] = wire
+        if wires:
+            content = cast("pycrdt.Map[Any]", self._editor.document.make(self._path))
+            for key, wire in wires.items():
+                content[key] = wire
 
 
 def is_storable(key: str) -> bool:

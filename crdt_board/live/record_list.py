@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from typing import Any, TypeVar, cast, overload
 
+from pydantic import JsonValue
+
 from crdt_board.canonical import canonical_json
 from crdt_board.containers import item_gone
 from crdt_board.errors import NotFound
 from crdt_board.fields import FieldSpec, plain_value
-from crdt_board.identities import content_of, identify, without_ids
+from crdt_board.identities import content_of
 from crdt_board.item_lists import ItemIndex
 from crdt_board.item_matching import Item, items_to_move, match_items
 from crdt_board.layout import ITEM_KEY
 from crdt_board.live.editor import Editor
+from crdt_board.live.snapshots import record_from_wire
 from crdt_board.schema import BoardModel
 from crdt_board.wire_values import check_text, child_path, invalid_value
 
@@ -227,8 +230,11 @@ class LiveRecordList(MutableSequence[T]):
         target = cast(list[Item], self._spec.wire_of(records, self._path))
         present = {item[ITEM_KEY]: item for item in self._wires()}
         matched = match_items(list(present.values()), target, lambda item: canonical_json(self._content(item)))
+        self._editor.document.check_change(self._path, len(target) - len(present))
         with self._editor.edit(cast(Any, target)):
-            self._drop([item for item in present if item not in matched])
+            for item in present:
+                if item not in matched:
+                    self._editor.document.drop_key(self._path, item)
             moving = items_to_move(list(present), [item for item in matched if item])
             behind: str | None = None
             for item, wire, record in zip(matched, target, records, strict=True):
@@ -273,6 +279,7 @@ class LiveRecordList(MutableSequence[T]):
     def _insert(self, gap: int, values: Sequence[Any]) -> None:
         wires = [self._spec.record_wire(value, child_path(self._path, gap + n)) for n, value in enumerate(values)]
         if wires:
+            self._editor.document.check_change(self._path, len(wires))
             with self._editor.edit(cast(Any, wires)):
                 self._insert_wires(gap, wires)
 
@@ -301,6 +308,7 @@ class LiveRecordList(MutableSequence[T]):
 
     def _drop(self, items: Sequence[str]) -> None:
         if items:
+            self._editor.document.check_change(self._path, -len(items))
             with self._editor.edit():
                 for item in items:
                     self._editor.document.drop_key(self._path, item)
@@ -323,10 +331,7 @@ class LiveRecordList(MutableSequence[T]):
 
     def _decode(self, wire: Item) -> T:
         path = child_path(self._path, wire[ITEM_KEY])
-        record = self._spec.codec.decode(without_ids(wire, self._spec.inside), path)
-        record._board_base.item = wire[ITEM_KEY]
-        identify(record, wire, self._spec.inside)
-        return cast(T, record)
+        return cast(T, record_from_wire(cast(JsonValue, wire), cast(type[BoardModel], self._spec.record), path))
 
 
 def items_of(field: list[T]) -> LiveRecordList[T]:

@@ -9,9 +9,10 @@ import pycrdt
 from pydantic import JsonValue
 
 from crdt_board.fields import FieldSpec, plain_value
-from crdt_board.identities import identify, without_ids
 from crdt_board.live.editor import Editor
 from crdt_board.live.mapping import is_storable
+from crdt_board.live.snapshots import record_from_wire
+from crdt_board.schema import BoardModel
 from crdt_board.wire_values import check_text, child_path
 
 
@@ -48,7 +49,7 @@ class LiveRecords(MutableMapping[str, Any]):
     def __delitem__(self, key: str) -> None:
         if key not in self:
             raise KeyError(key)
-        self._drop([key])
+        self._remove([key])
 
     def __contains__(self, key: object) -> bool:
         found = self._map
@@ -83,7 +84,7 @@ class LiveRecords(MutableMapping[str, Any]):
         if key not in self and default:
             return default[0]
         found = self._read(key)
-        self._drop([key])
+        self._remove([key])
         return found
 
     def popitem(self) -> tuple[str, Any]:
@@ -108,12 +109,14 @@ class LiveRecords(MutableMapping[str, Any]):
         paths = {child_path(self._path, key): wire for key, wire in wires.items()}
         changed = {path: wire for path, wire in paths.items() if not self._is_same(document.read_record(path), wire)}
         if changed:
+            if self._spec.bounds:
+                document.check_change(self._path, sum(key not in self for key in wires))
             with self._editor.edit(cast(JsonValue, changed)):
                 for path, wire in changed.items():
                     document.put_record(path, wire)
 
     def clear(self) -> None:
-        self._drop(list(self))
+        self._remove(list(self))
 
     def copy(self) -> dict[str, Any]:
         """The records as plain models."""
@@ -133,6 +136,7 @@ class LiveRecords(MutableMapping[str, Any]):
         records = cast(Mapping[str, Any], plain_value(values))
         target = cast(dict[str, dict[str, JsonValue]], self._spec.to_wire(records, self._path))
         present = self._wires()
+        self._editor.document.check_change(self._path, len(target) - len(present))
         with self._editor.edit(cast(JsonValue, target)):
             self._drop([key for key in present if key not in target])
             for key, wire in target.items():
@@ -154,12 +158,14 @@ class LiveRecords(MutableMapping[str, Any]):
         return self._decode(key, self._editor.document.read_record(child_path(self._path, key)))
 
     def _decode(self, key: str, wire: JsonValue) -> Any:
-        record = self._spec.codec.decode(without_ids(wire, self._spec.inside), child_path(self._path, key))
-        identify(record, wire, self._spec.inside)
-        return record
+        return record_from_wire(wire, cast(type[BoardModel], self._spec.record), child_path(self._path, key))
 
     def _is_same(self, present: JsonValue, wire: dict[str, JsonValue]) -> bool:
         return isinstance(present, dict) and self._spec.same_record(present, wire)
+
+    def _remove(self, keys: list[str]) -> None:
+        self._editor.document.check_change(self._path, -len(keys))
+        self._drop(keys)
 
     def _drop(self, keys: list[str]) -> None:
         if keys:

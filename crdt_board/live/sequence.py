@@ -61,6 +61,7 @@ class LiveList(MutableSequence[T]):
 
     def __delitem__(self, index: int | slice) -> None:
         places = sorted(range(len(self))[index]) if isinstance(index, slice) else [self._place(index)]
+        self._editor.document.check_change(self._path, -len(places))
         with self._editor.edit():
             for place in reversed(places):
                 del self._array[place]
@@ -96,6 +97,7 @@ class LiveList(MutableSequence[T]):
         length = len(self)
         place = max(0, index + length) if index < 0 else min(index, length)
         wire = self._encode(value, place)
+        self._editor.document.check_change(self._path, 1)
         with self._editor.edit(wire):
             self._made().insert(place, wire)
 
@@ -105,6 +107,7 @@ class LiveList(MutableSequence[T]):
     def extend(self, values: Iterable[T]) -> None:
         wires = self._encode_all(values)
         if wires:
+            self._editor.document.check_change(self._path, len(wires))
             with self._editor.edit(wires):
                 self._made().extend(wires)
 
@@ -146,6 +149,7 @@ class LiveList(MutableSequence[T]):
 
     def _become(self, target: list[JsonValue]) -> None:
         old, new = ([canonical_json(wire) for wire in side] for side in (self._wires(), target))
+        self._editor.document.check_change(self._path, len(new) - len(old))
         with self._editor.edit(target):
             for edit in reversed(splices(cast(list[Hashable], old), cast(list[Hashable], new))):
                 array = self._made()

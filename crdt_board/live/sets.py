@@ -57,28 +57,31 @@ class LiveSet(MutableSet[T]):
         self.difference_update([value])
 
     def update(self, *others: Iterable[T]) -> None:
-        wires = [self._spec.codec.to_wire(value, self._path) for other in others for value in other]
-        self._write({element_key(wire): wire for wire in wires})
+        wires = self._wires(value for other in others for value in other)
+        if self._spec.bounds:
+            content = self._map
+            self._editor.document.check_change(self._path, sum(key not in content for key in wires))
+        self._write(wires)
 
     def difference_update(self, *others: Iterable[T]) -> None:
-        keys = {key for other in others for value in list(other) if (key := self._key(value)) is not None}
-        self._drop(keys)
+        self._remove({key for other in others for value in list(other) if (key := self._key(value)) is not None})
 
     def intersection_update(self, *others: Iterable[T]) -> None:
         kept = set(self._map.keys())
         for other in others:
             kept &= {key for value in list(other) if (key := self._key(value)) is not None}
-        self._drop(set(self._map.keys()) - kept)
+        self._remove(set(self._map.keys()) - kept)
 
     def symmetric_difference_update(self, other: Iterable[T]) -> None:
         values = set(other)
         common = self.intersection(values)
+        self._editor.document.check_change(self._path, len(values) - 2 * len(common))
         with self._editor.edit([self._spec.codec.to_wire(value, self._path) for value in values - common]):
-            self.update(values - common)
-            self.difference_update(common)
+            self._drop({key for value in common if (key := self._key(value)) is not None})
+            self._write(self._wires(values - common))
 
     def clear(self) -> None:
-        self._drop(set(self._map.keys()))
+        self._remove(set(self._map.keys()))
 
     def copy(self) -> set[T]:
         """The elements as a plain set."""
@@ -127,6 +130,7 @@ class LiveSet(MutableSet[T]):
         target = {element_key(wire): wire for wire in cast(list[JsonValue], self._spec.to_wire(values, self._path))}
         present = set(self._map.keys())
         added = {key: target[key] for key in target.keys() - present}
+        self._editor.document.check_change(self._path, len(target) - len(present))
         with self._editor.edit(added):
             self._drop(present - target.keys())
             self._write(added)
@@ -135,6 +139,10 @@ class LiveSet(MutableSet[T]):
     def _map(self) -> Any:
         found = self._editor.document.find(self._path, pycrdt.Map)
         return {} if found is None else found
+
+    def _wires(self, values: Iterable[object]) -> dict[str, JsonValue]:
+        wires = [self._spec.codec.to_wire(value, self._path) for value in values]
+        return {element_key(wire): wire for wire in wires}
 
     def _write(self, wires: dict[str, JsonValue]) -> None:
         if wires:
@@ -156,6 +164,11 @@ class LiveSet(MutableSet[T]):
             return element_key(self._spec.codec.encode(valid, self._path))
         except InvalidValue:
             return None
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        present = [key for key in keys if key in self._map]
+        self._editor.document.check_change(self._path, -len(present))
+        self._drop(present)
 
     def _drop(self, keys: Iterable[str]) -> None:
         present = [key for key in keys if key in self._map]

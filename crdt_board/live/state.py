@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, NoReturn, cast
 
 import pycrdt
-from pydantic import ValidationError
 
 from crdt_board.containers import item_gone
 from crdt_board.fields import UNWRITTEN, VALUE_KINDS, FieldSpec, nearest_name, plain_value
-from crdt_board.identities import identify, without_ids
 from crdt_board.live.cells import LiveCandidates, read_value, refuse_strict, write_extreme
 from crdt_board.live.counter import LiveCounter
 from crdt_board.live.editor import Editor
@@ -20,10 +17,10 @@ from crdt_board.live.record_list import LiveRecordList
 from crdt_board.live.records import LiveRecords
 from crdt_board.live.sequence import LiveList
 from crdt_board.live.sets import LiveSet
+from crdt_board.live.snapshots import record_from_wire
 from crdt_board.live.text import LiveText
 from crdt_board.records import split_path
 from crdt_board.schema import BoardModel, fields_of
-from crdt_board.values import from_validation_error
 from crdt_board.wire_values import document_wire, same_wire
 
 LiveField = (
@@ -162,12 +159,7 @@ class LiveRecord(LiveState):
             InvalidValue: a required field has no value, or another client wrote one that does not fit.
         """
         wire = self._board_editor.document.read_record(self._board_path) or {}
-        try:
-            made: BoardModel = self._board_model.model_validate_json(json.dumps(without_ids(wire, self._board_fields)))
-        except ValidationError as error:
-            raise from_validation_error(error, self._board_path) from error
-        identify(made, wire, self._board_fields)
-        return made
+        return record_from_wire(wire, cast(type[BoardModel], self._board_model), self._board_path)
 
     def _board_become(self, record: BoardModel) -> None:
         """Make the record equal to ``record``, which has been validated, by changing only what differs."""

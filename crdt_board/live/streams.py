@@ -51,7 +51,7 @@ class EditStream:
         """Append ``token``; everything that was written in one turn of the event loop becomes one update.
 
         Raises:
-            InvalidValue: ``token`` is no str, or holds a lone surrogate.
+            InvalidValue: ``token`` is no str, or holds a lone surrogate; or there would be more than the text may have.
             BadRequest: the stream was closed.
             Unavailable: the board was closed; what was written before may not be on it.
         """
@@ -59,6 +59,7 @@ class EditStream:
         if self._closed:
             raise BadRequest(f"{self._path}: the stream was closed")
         if check_text(token, self._path):
+            self._editor.document.check_change(self._path, sum(map(len, self._waiting)) + len(token))
             self._waiting.append(token)
             if not self._scheduled:
                 self._scheduled = True

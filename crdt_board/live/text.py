@@ -38,7 +38,7 @@ class LiveText:
         """Insert ``text`` before ``index``; beyond either end it goes to that end.
 
         Raises:
-            InvalidValue: ``text`` is no str, or holds a lone surrogate.
+            InvalidValue: ``text`` is no str, or holds a lone surrogate; or there would be more than the field may have.
         """
         if not (type(text) is str and text.isascii()):
             check_text(text, self._field)
@@ -50,6 +50,7 @@ class LiveText:
             elif index < 0:
                 index = max(0, index + chars)
             if text:
+                document.check_change(self._field, len(text))
                 document.edit_text(self._field, index, index, text)
 
     def append(self, text: str) -> None:
@@ -69,6 +70,7 @@ class LiveText:
             if not 0 <= start <= stop <= chars:
                 start, stop, _ = slice(start, stop).indices(chars)
             if start < stop:
+                document.check_change(self._field, start - stop)
                 document.edit_text(self._field, start, stop, "")
 
     def replace(self, old: str, new: str, count: int | None = None) -> None:
@@ -82,6 +84,7 @@ class LiveText:
         """
         check_text(new, self._field)
         places = self._find(check_text(old, self._field), count)
+        self._editor.document.check_change(self._field, len(places) * (len(new) - len(old)))
         with self._editor.edit([new] * len(places)):
             middle = middle_splice(old, new)
             if middle is not None:
@@ -95,6 +98,7 @@ class LiveText:
             InvalidValue: as `insert`.
         """
         new_text = check_text(plain_value(new_text), self._field)
+        self._editor.document.check_change(self._field, len(new_text) - len(self))
         with self._editor.edit(new_text):
             for edit in reversed(splices(str(self), new_text)):
                 self._splice(edit)
@@ -202,8 +206,7 @@ class LiveText:
         return self
 
     def _splice(self, edit: Splice[str]) -> None:
-        self.delete(edit.start, edit.stop)
-        self.insert(edit.start, edit.new)
+        self._editor.document.edit_text(self._field, edit.start, edit.stop, edit.new)
 
     def _find(self, old: str, count: int | None) -> list[int]:
         if not old:

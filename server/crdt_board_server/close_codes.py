@@ -42,6 +42,7 @@ CLOSINGS: dict[str, Closing] = {
     "board_replaced": Closing(4414, 409),
     "board_deleted": Closing(4415, 410),
     "board_exists": Closing(4416, 409),
+    "board_violated": Closing(4417, 409),
     "board_corrupt": Closing(4420, 500),
     "unavailable": Closing(4510, 503),
     "store_unavailable": Closing(4511, 503),

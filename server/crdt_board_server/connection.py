@@ -28,6 +28,7 @@ from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import Limits
 from crdt_board.planning import Receipt, Submission
 from crdt_board.session import Broadcast, Frames, PeerKind, ServerSession
+from crdt_board.validity import Report
 from crdt_board.wire import is_push
 from crdt_board_server.close_codes import SHUTTING_DOWN, UNFORESEEN, closing_of
 from crdt_board_server.rooms import Room, Rooms, encode_frames
@@ -353,6 +354,8 @@ class Peer:
                 return self._engine.migrate(migration)
             case control.Fork() | control.Merge():
                 return _made(self._branch(body))
+            case control.Report(agent=agent, findings=findings):
+                return _reported(self._engine.report(Report(agent=agent, findings=findings, origin=self._origin)))
             case _:
                 return answer_question(self._engine.history, body)
 
@@ -426,6 +429,11 @@ async def _made(answer: Coroutine[Any, Any, Checkpoint]) -> JsonValue:
 
 async def _committed(answer: asyncio.Future[Checkpoint]) -> JsonValue:
     return _plain(await answer)
+
+
+async def _reported(answer: asyncio.Future[None]) -> JsonValue:
+    await answer
+    return None
 
 
 async def _checkpoints(engine: Engine, before: int | None, limit: int) -> JsonValue:

@@ -14,7 +14,15 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from crdt_board import control, events
-from crdt_board.errors import BoardClosed, BoardError, LimitExceeded, ProtocolError, Unavailable, VersionConflict
+from crdt_board.errors import (
+    BoardClosed,
+    BoardError,
+    LimitExceeded,
+    ProtocolError,
+    Unavailable,
+    VersionConflict,
+    Violated,
+)
 from crdt_board.following import follow_schema
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.layout import Layout
@@ -325,7 +333,7 @@ class Connection:
         if isinstance(error, BoardClosed):
             return  # the server closed the board, and this connection next: the request is made again on the next one
         if request_id is not None:
-            if isinstance(error, VersionConflict):
+            if isinstance(error, VersionConflict | Violated):
                 self.take_checkpoint(error.current_version, error.seq)
             self.link.requests.refuse(request_id, error)
         elif not isinstance(error, Unavailable) or not error.retryable:

@@ -20,6 +20,7 @@ from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.document import DocumentBroken
 from crdt_board.errors import BoardError, BoardReplaced, ConnectionFailed, ProtocolError
+from crdt_board.findings import Findings
 from crdt_board.forks import new_epoch
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
@@ -139,6 +140,9 @@ class RemoteLink:
 
     async def ask(self, question: control.Question) -> JsonValue:
         return await self._ask(question)
+
+    async def report(self, agent: str, findings: Findings) -> None:
+        await self._ask(control.Report(agent=agent, findings=findings))
 
     def announce(self, presence: AgentPresence) -> None:
         self._table.announce(presence)
