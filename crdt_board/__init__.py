@@ -30,6 +30,7 @@ from crdt_board.errors import (
     StoreUnavailable,
     Unavailable,
     VersionConflict,
+    WriteRejected,
 )
 from crdt_board.history import Difference, Fork, Hunk, PathEdit, Problem, StateDiff, Stretch, Verification
 from crdt_board.host import BoardHost
@@ -40,6 +41,7 @@ from crdt_board.live.streams import EditStream
 from crdt_board.local import open_board
 from crdt_board.migrations import migrates
 from crdt_board.policies import Candidate, Candidates, Max, Min, Strict
+from crdt_board.rejections import Rejection
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.version import __version__
@@ -83,6 +85,7 @@ __all__ = [
     "Pointer",
     "Problem",
     "ProtocolError",
+    "Rejection",
     "SchemaMismatch",
     "StateDiff",
     "StoreUnavailable",
@@ -92,6 +95,7 @@ __all__ = [
     "Unavailable",
     "Verification",
     "VersionConflict",
+    "WriteRejected",
     "__version__",
     "candidates_of",
     "items_of",
