@@ -61,6 +61,15 @@ class Sample(BoardModel):
     findings: dict[str, Finding] = {}
 
 
+class Step(BoardModel):
+    title: Annotated[str, Field(max_length=5)] = ""
+    notes: Text
+
+
+class Listed(BoardModel):
+    steps: list[Step] = []
+
+
 LAYOUT = Sample.board_layout()
 
 
@@ -444,6 +453,22 @@ async def test_a_board_without_a_schema_refuses_what_cannot_be_read() -> None:
         assert await peer.write(lambda: peer.map("state").update({"x": 1, "y": pycrdt.Map({"a": 1})})) == []
         assert await peer.write(lambda: peer.map("anything").update({"x": 1})) == []
         assert await peer.write(lambda: peer.map("$board").update({"x": 1})) == [(0, "$board/x", "read_only")]
+
+
+async def test_items_of_lists_of_records_are_checked_as_records() -> None:
+    """V10: an item that is no record goes, and so does a value in one that breaks a rule; its place is its own."""
+    async with opened(layout=Listed.board_layout()) as engine:
+        peer = Peer(engine)
+        steps = peer.map("steps")
+        assert await peer.write(lambda: steps.update({"a": pycrdt.Map({"$place": "x", "title": "fine"})})) == []
+        assert await peer.write(lambda: steps.update({"b": 5})) == [(0, "steps/b", "type")]
+        assert await peer.write(lambda: steps["a"].update({"title": "much too long"})) == [
+            (0, "steps/a/title", "maxLength")
+        ]
+        assert await peer.write(lambda: steps["a"].update({"$place": "y", "other": 1})) == [
+            (0, "steps/a/other", "additionalProperties")
+        ]
+        assert json.loads(str(steps)) == {"a": {"$place": "y", "title": "fine"}}
 
 
 async def test_roots_that_the_model_does_not_name_are_tolerated() -> None:
