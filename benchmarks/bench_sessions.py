@@ -18,8 +18,8 @@ from crdt_board import Board, BoardHost, BoardModel, Candidates, Counter, Max, o
 from crdt_board.client_ids import ClientIds, new_client_id
 from crdt_board.document import Document
 from crdt_board.engine import Engine
-from crdt_board.planning import Receipt, Submission
 from crdt_board.store.memory import MemoryStore
+from crdt_board.submissions import Receipt, Submission
 from crdt_board.updates import decode_state_vector
 
 _EDITS = 500

@@ -39,9 +39,12 @@ def pinned_to(core: int, wanted: bool) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def board_server(database: Path, *, pin: bool) -> AsyncIterator[int]:
-    """``crdt-board serve`` on a file; gives its port. As users run it: durability on, nothing tuned."""
-    arguments = ["-m", "crdt_board_server", "serve", "--db", str(database), "--port", "0", "--log-level", "warning"]
+async def board_server(database: Path, *, pin: bool, module: str = "crdt_board_server") -> AsyncIterator[int]:
+    """``crdt-board serve`` on a file; gives its port. As users run it: durability on, nothing tuned.
+
+    ``module`` is the program, where another one takes its place.
+    """
+    arguments = ["-m", module, "serve", "--db", str(database), "--port", "0", "--log-level", "warning"]
     async with _server(arguments, pin=pin) as port:
         yield port
 

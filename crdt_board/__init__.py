@@ -31,6 +31,7 @@ from crdt_board.errors import (
     Unavailable,
     VersionConflict,
     Violated,
+    WriteRejected,
 )
 from crdt_board.history import Difference, Fork, Hunk, PathEdit, Problem, StateDiff, Stretch, Verification
 from crdt_board.host import BoardHost
@@ -41,6 +42,7 @@ from crdt_board.live.streams import EditStream
 from crdt_board.local import open_board
 from crdt_board.migrations import migrates
 from crdt_board.policies import Candidate, Candidates, Max, Min, Strict
+from crdt_board.rejections import Rejection
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.version import __version__
@@ -85,6 +87,7 @@ __all__ = [
     "Pointer",
     "Problem",
     "ProtocolError",
+    "Rejection",
     "SchemaMismatch",
     "StateDiff",
     "StoreUnavailable",
@@ -96,6 +99,7 @@ __all__ = [
     "VersionConflict",
     "Violated",
     "Violation",
+    "WriteRejected",
     "__version__",
     "candidates_of",
     "items_of",

@@ -186,6 +186,8 @@ class Board(Generic[M]):
             Unavailable: that did not happen within ``timeout`` seconds (None waits for ever); the edits are kept and
                 still being sent.
             SchemaMismatch, BoardClosed: nothing will become durable any more.
+            WriteRejected: the writer took back a value that the board's schema does not allow; everything else is on
+                disk. Raised once, and not when there is an ``on_rejected``.
         """
         self._session.check()
         replica = self._session.replica
@@ -195,6 +197,7 @@ class Board(Generic[M]):
             await self._session.waiters.until(lambda: replica.acknowledged >= number, timeout)
         except TimeoutError:
             raise self._no_answer(f"{len(replica.pending)} edits are not durable after {timeout} s") from None
+        self._session.rejections.check()
 
     async def commit(
         self,
@@ -234,6 +237,8 @@ class Board(Generic[M]):
             InvalidValue: the patch does not fit the model or breaks one of its rules, or an argument is not what it
                 should be; the path is named, and ``rule``.
             LimitExceeded: a name or the metadata is too long.
+            WriteRejected: the writer took back an edit that the board's schema does not allow. With ``version`` in its
+                data the commit was made without that edit; otherwise it was not made.
             Unavailable: no answer within ``timeout`` seconds (None waits for ever); whether the commit was made is
                 unknown, and a repeat with the same ``idempotency_key`` tells.
         """
@@ -541,6 +546,7 @@ class Board(Generic[M]):
 
         Raises:
             Unavailable: some edits are not durable; how many is in the message. They are lost with this process.
+            WriteRejected: as `flush`.
         """
         session = self._session
         try:
@@ -612,6 +618,7 @@ class Board(Generic[M]):
 
     async def _commit(self, request: CommitRequest, patch: Patch | None, timeout: float | None = None) -> Checkpoint:
         self._session.check()
+        self._session.rejections.check("; this commit was not made")
         if patch is not None and not isinstance(patch, Mapping | BoardModel):
             raise invalid_value("patch", f"maps field names to values, or is a model, but not a {type(patch).__name__}")
         operations, wire = self._view.patch(patch or {})
@@ -640,7 +647,10 @@ class Board(Generic[M]):
         fingerprint = fingerprint_of(request, wire)
         request = request.model_copy(update={"patch": tuple(operations), "fingerprint": fingerprint})
         check_decisions(request)
-        return await self._answered(self._session.link.commit(request), timeout)
+        checkpoint = await self._answered(self._session.link.commit(request), timeout)
+        consequence = f"; the commit was made without it, as version {checkpoint.version}"
+        self._session.rejections.check(consequence, version=checkpoint.version)
+        return checkpoint
 
     async def _catch_up_with(self, conflict: VersionConflict | Violated) -> None:
         """Wait until this replica holds what it was refused for: the newest entry of then, and its checkpoint."""

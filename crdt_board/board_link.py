@@ -16,6 +16,7 @@ from crdt_board.control import Question
 from crdt_board.document import Document
 from crdt_board.errors import BoardError
 from crdt_board.findings import Findings
+from crdt_board.rejections import OnRejected, Rejections
 from crdt_board.replica import Replica
 from crdt_board.undo import UndoHistory
 
@@ -149,11 +150,14 @@ class Waiters:
 class BoardSession:
     """What the handles of all agents on one replica share."""
 
-    def __init__(self, replica: Replica, link: Link, clock: Clock | None = None) -> None:
+    def __init__(
+        self, replica: Replica, link: Link, clock: Clock | None = None, *, on_rejected: OnRejected | None = None
+    ) -> None:
         self.replica = replica
         self.link = link
         self.clock: Clock = clock or SystemClock()
         self.waiters = Waiters()
+        self.rejections = Rejections(on_rejected)
         self.error: BoardError | None = None
         self.closed = False
         replica.on_progress = self.waiters.check

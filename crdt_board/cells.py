@@ -89,7 +89,7 @@ def candidate_list(cells: Mapping[str, JsonValue]) -> list[dict[str, JsonValue]]
 
     Clocks only order this list; which candidates there are does not depend on them.
     """
-    found = [(key, entry) for key, cell in cells.items() if (entry := _candidate(cell)) is not None]
+    found = [(key, entry) for key, cell in cells.items() if (entry := as_candidate(cell)) is not None]
     found.sort(key=lambda each: (each[1]["when_ms"], len(each[0]), each[0]), reverse=True)
     return [entry for _, entry in found]
 
@@ -107,7 +107,9 @@ def candidate_mark(candidate: JsonValue) -> str:
 def seen_cells(cells: Mapping[str, JsonValue], marks: Iterable[str]) -> set[str]:
     """The keys of the candidates with these marks, and of cells that hold none."""
     known = set(marks)
-    return {key for key, cell in cells.items() if (entry := _candidate(cell)) is None or candidate_mark(entry) in known}
+    return {
+        key for key, cell in cells.items() if (entry := as_candidate(cell)) is None or candidate_mark(entry) in known
+    }
 
 
 def free_key(client_id: int, taken: Iterable[str]) -> str:
@@ -123,7 +125,8 @@ def free_key(client_id: int, taken: Iterable[str]) -> str:
     return key
 
 
-def _candidate(cell: JsonValue) -> dict[str, JsonValue] | None:
+def as_candidate(cell: JsonValue) -> dict[str, JsonValue] | None:
+    """The candidate that a cell holds; None when it holds none."""
     if not isinstance(cell, dict) or "value" not in cell:
         return None
     agent, when = cell.get("agent"), cell.get("when_ms")

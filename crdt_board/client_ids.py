@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crdt_board.errors import NotFound, StoreUnavailable, Unavailable
-from crdt_board.limits import CLIENT_ID_END, CLIENT_ID_FIRST, Limits
+from crdt_board.limits import CLIENT_ID_END, CLIENT_ID_FIRST, WRITER_ID_END, Limits
 from crdt_board.store.contract import Store
 
 _BLOCK_FIRST = 2  # the engine's own and one replica's: a board that is opened for one agent keeps no more in memory
@@ -65,15 +65,19 @@ class ClientIds:
 
     async def grant(self, holder: Holder) -> int:
         """An id that nobody else writes under, used before or new; never fails, since a new one costs little."""
-        if not self._kept:
+        if self._next(holder) is None:
             async with self._taking:
-                if not self._kept and asyncio.get_running_loop().time() >= self._rest_until:
+                if self._next(holder) is None and asyncio.get_running_loop().time() >= self._rest_until:
                     await self._take()
-        return self._give(self._kept.pop() if self._kept else new_client_id(), holder)
+        client_id = self._next(holder)
+        if client_id is not None:
+            self._kept.remove(client_id)
+        return self._give(_new_id(holder) if client_id is None else client_id, holder)
 
     def renew(self, client_id: int) -> int:
         """A new id for the holder of ``client_id``, which is not used again."""
-        return self._give(new_client_id(), self._holders.pop(client_id))
+        holder = self._holders.pop(client_id)
+        return self._give(_new_id(holder), holder)
 
     def resume(self, client_id: int, holder: Holder) -> object:
         """Let a replica write on under the id that it has; return the source through which it wrote so far, or None.
@@ -151,6 +155,11 @@ class ClientIds:
             except Exception:  # the boundary of a background task
                 logger.exception("board %s: %d client ids are lost", self._board_id, len(surplus))
 
+    def _next(self, holder: Holder) -> int | None:
+        """The kept id that was used last, of those for the writer of the board or for replicas."""
+        fitting = (each for each in reversed(self._kept) if (each < WRITER_ID_END) == (holder is WRITER))
+        return next(fitting, None)
+
     def _give(self, client_id: int, holder: Holder) -> int:
         self._holders[client_id] = holder
         return client_id
@@ -159,6 +168,15 @@ class ClientIds:
 def new_client_id() -> int:
     """An id that nobody has: beyond those that Yjs chooses in JavaScript, and below those of opened records."""
     return CLIENT_ID_FIRST + secrets.randbelow(CLIENT_ID_END - CLIENT_ID_FIRST)
+
+
+def _new_id(holder: Holder) -> int:
+    """An id that nobody has.
+
+    Of writes that are made at once under one key that of the greater id wins. That of the writer of the board is small,
+    so that what a peer wrote before it heard of a correction is not lost to that correction.
+    """
+    return 1 + secrets.randbelow(WRITER_ID_END - 1) if holder is WRITER else new_client_id()
 
 
 def _nothing() -> None:

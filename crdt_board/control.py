@@ -266,6 +266,27 @@ class Refused(_Frozen):
     error: ErrorDetails
 
 
+class RejectedValue(_Frozen):
+    """A value that was taken back: where it was, the rule that it broke, and one sentence."""
+
+    path: str
+    rule: str
+    message: str
+
+
+class Rejected(_Frozen):
+    """Values in update number ``n`` of this connection, which ``agent`` wrote, were taken back; the rest of it stays.
+
+    ``n`` is None for what came in an answer to a step 1. Sent before the acknowledgement; there may be more values than
+    are listed. What takes them back comes as an entry.
+    """
+
+    type: Literal["rejected"] = "rejected"
+    n: Number | None
+    agent: str
+    values: Annotated[tuple[RejectedValue, ...], Field(min_length=1)]
+
+
 class Resync(_Frozen):
     """Send every update after number ``n`` of this connection again."""
 
@@ -274,7 +295,7 @@ class Resync(_Frozen):
 
 
 ServerMessage = Annotated[
-    ServerHello | Ack | CheckpointMade | SchemaChanged | Answer | Refused | Resync,
+    ServerHello | Ack | CheckpointMade | SchemaChanged | Answer | Refused | Rejected | Resync,
     Field(discriminator="type"),
 ]
 

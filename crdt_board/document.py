@@ -120,6 +120,8 @@ class Document:
         self._put_cells: dict[str, dict[str, JsonValue]] = {}
         self._deepest = (0, "")
         self._unreadable: str | None = None
+        self.on_events: Callable[[str, Sequence[Any]], None] | None = None
+        """Called inside each transaction with the events of each root; only the writer of a board listens."""
         self._observe(STATE_ROOT, STATE_ROOT, pycrdt.Map, Document._on_state)
         self._observe(BOARD_ROOT, BOARD_ROOT, pycrdt.Map, Document._on_board)
         if layout is not None:
@@ -534,6 +536,11 @@ class Document:
         unreadable, self._unreadable = self._unreadable, None
         return unreadable or (deepest[1] if deepest[0] > depth_max else None)
 
+    def take_unreadable(self) -> str | None:
+        """The field that others gave text where a list is, since the last call; it must be removed unread."""
+        unreadable, self._unreadable = self._unreadable, None
+        return unreadable
+
     def field_wire(self, name: str) -> JsonValue:
         """A field that has a root of its own, in wire form; empty, zero or None (with cells) when it holds nothing."""
         return self._wire_container(name, self.kinds[name])
@@ -673,6 +680,8 @@ class Document:
                 on_change(document, events)
                 if not document._local:
                     document._note_misfits(name, events)
+                if document.on_events is not None:
+                    document.on_events(name, events)
 
         # pycrdt's own wrapper works out every attribute of an event, the delta of a text too, which takes longer than
         # applying the update; on the inner type they are worked out when they are asked for.

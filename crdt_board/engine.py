@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from crdt_board import snapshots
+from crdt_board.applying import Lessons, Poisoned
 from crdt_board.branches import open_branch
 from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, decode_checkpoint
@@ -54,9 +55,7 @@ from crdt_board.planning import (
     CommitItem,
     Merged,
     Plan,
-    Poisoned,
     ReportItem,
-    Submission,
     conflict_of,
     may_be_violated,
     plan_commit,
@@ -67,13 +66,16 @@ from crdt_board.planning import (
     seal,
 )
 from crdt_board.publishing import Listener, Listeners, PublishedEntry
+from crdt_board.rules import check_layout
 from crdt_board.schema_changes import SchemaItem, named_keys
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.appends import deleted
 from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store, Tombstone
+from crdt_board.submissions import Submission
 from crdt_board.update_walk import first_clocks
 from crdt_board.updates import check_update, clock_of, decode_state_vector
 from crdt_board.validity import Report
+from crdt_board.verdicts import Suspects
 
 _Answer = TypeVar("_Answer")
 
@@ -139,6 +141,7 @@ class Engine:
         self._in_flight: dict[str, Plan] = {}
         self._shown_schema = schemas.number
         self._last_author = _NOBODY
+        self._suspects = Suspects(limits)
         self._snapshot_task: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
 
@@ -418,8 +421,10 @@ class Engine:
         Raises:
             SchemaMismatch: the model does not fit, or its agent must `migrate` the board first, which it can when
                 ``board_schema`` is in ``migrates``; nothing was changed.
+            ModelError: what it says of its fields cannot be checked; nothing was changed.
             StoreUnavailable: the store did not answer.
         """
+        check_layout(layout, self.limits)
         number = self._schemas.find(layout, migrates)
         if number is None and named_keys(self._loaded.document, layout):
             return await self._change_schema(layout, tuple(migrates), agent)
@@ -437,7 +442,9 @@ class Engine:
             VersionConflict: the state was changed after the agent read it; read again.
             SchemaMismatch: the board is at another schema; join again.
             InvalidValue: the state does not fit the layout.
+            ModelError: as `join`.
         """
+        check_layout(request.layout, self.limits)
         return await self._change_schema(request.layout, request.migrates, request.agent, request)
 
     async def read_state(self) -> BoardState:
@@ -608,23 +615,21 @@ class Engine:
             batch.report.finish()
 
     async def _plan(self, batch: Batch) -> list[Plan]:
-        """Apply the batch. When yrs panics, rebuild the document and apply one update at a time to find the guilty."""
-        refused: dict[bytes, BoardError] = {}
-        one_by_one = False
+        """Apply the batch. When yrs panics, or what is to be refused was applied with more, rebuild the document and
+        apply one update at a time to find the guilty."""
+        lessons = Lessons(suspects=self._suspects)
         while True:
             try:
-                plans = plan_submissions(self._loaded, batch, self.limits, refused=refused, one_by_one=one_by_one)
+                plans = plan_submissions(self._loaded, batch, self.limits, lessons)
                 commit = batch.open_commit()
                 plan = plan_commit(self._loaded, commit, plans, self.limits, self._clock.now_ms()) if commit else None
                 if batch.report is not None:
                     plan = plan_report(self._loaded, batch.report.report, plans, self.limits)
                 return [*plans, plan] if plan else plans
             except Poisoned as poisoned:
-                logger.warning("board %s: an update is refused and the document rebuilt", self.board_id)
-                if one_by_one or poisoned.error is not None:
-                    error = poisoned.error or MalformedUpdate("an update that the CRDT engine cannot apply")
-                    refused.update(dict.fromkeys(poisoned.updates, error))
-                one_by_one = one_by_one or poisoned.error is None
+                if poisoned.suspect is None:
+                    logger.warning("board %s: an update is refused and the document rebuilt", self.board_id)
+                    lessons = lessons.learned(poisoned.updates, poisoned.error)
                 await self._reload()
 
     async def _append(self, batch: Batch, plans: list[Plan]) -> None:
@@ -792,6 +797,7 @@ class Engine:
                     plan.updates if plan else unpack_updates(entry.payload),
                     plan.source if plan else None,
                     decode_checkpoint(entry.checkpoint) if entry.checkpoint else None,
+                    plan.corrections if plan else (),
                 )
             )
         self._listeners.publish(published)

@@ -4,6 +4,7 @@
     ├── BadRequest            the caller's input is wrong; retrying it unchanged cannot help
     │   ├── ModelError        a BoardModel declares something that cannot be merged
     │   ├── InvalidValue      a value does not fit its field, or would not come back as written
+    │   ├── WriteRejected     the board's writer took back a value that the schema does not allow
     │   ├── InvalidBoardId    a board id outside the allowed alphabet or length
     │   ├── MalformedUpdate   bytes that are not a Yjs update, or not one this board accepts
     │   ├── ProtocolError     a peer broke the wire protocol
@@ -72,6 +73,15 @@ class InvalidValue(BadRequest):
     that has a name of its own."""
 
     code = "invalid_value"
+
+
+class WriteRejected(BadRequest):
+    """``path`` and ``rule`` are those of the first value that was taken back, ``rejected`` lists all that are known.
+
+    Everything else that was written is durable, and this replica holds what all others hold.
+    """
+
+    code = "write_rejected"
 
 
 class InvalidBoardId(BadRequest):

@@ -10,6 +10,7 @@ from crdt_board import control
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import BoardError
 from crdt_board.presence import PresenceState
+from crdt_board.rejections import Rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,14 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
+class ValuesRejected:
+    """Values of the replica's update ``number`` were taken back; None when it came in answer to a step 1."""
+
+    number: int | None
+    rejections: tuple[Rejection, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ResendFrom:
     """Push the replica's updates from ``number`` on again; it is what `ClientSession.next_number` says from now on."""
 
@@ -160,6 +169,7 @@ class ServerState:
 ClientEvent = (
     Welcomed
     | Acknowledged
+    | ValuesRejected
     | ResendFrom
     | EntryReceived
     | EntryDamaged

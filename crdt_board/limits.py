@@ -9,6 +9,7 @@ from crdt_board.errors import InvalidBoardId, LimitExceeded
 
 _BOARD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~-]*")
 
+WRITER_ID_END = 1 << 24
 CLIENT_ID_FIRST = 1 << 32
 CLIENT_ID_END = 1 << 52
 """Ids that are granted to replicas are from the first of these up to the second, excluded. Yjs chooses smaller ones
@@ -36,6 +37,8 @@ class Limits:
     """Client ids of one board whose presence is known or remembered."""
     control_bytes_max: int = 4 * 1024 * 1024
     """One JSON control message."""
+    layout_bytes_max: int = 1024 * 1024
+    """The layout of one model, as JSON."""
     checkpoint_metadata_bytes_max: int = 256 * 1024
     """``output``, ``handoff``, ``trace`` and ``tags`` of one commit together, as JSON."""
     schema_number_max: int = 1_000
@@ -49,6 +52,14 @@ class Limits:
     batch_updates_max: int = 4096
     batch_bytes_max: int = 1024 * 1024
     """How much the writer of a board applies and appends in one go."""
+    text_chars_max: int = 10_000_000
+    """One text of a board."""
+    container_items_max: int = 1_000_000
+    """Items or keys of one list, set or dict of a board."""
+    corrections_bytes_max: int = 16 * 1024 * 1024
+    """What taking back the refused writes of one peer may cost, while it is connected."""
+    rejections_told_max: int = 100
+    """Refused values of one submission that its sender is told of."""
     entry_paths_max: int = 32
     """Touched paths kept per entry; more are folded into their field names."""
     gapped_bytes_max: int = 64 * 1024

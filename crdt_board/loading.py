@@ -13,6 +13,7 @@ import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from crdt_board.audit import Audit
 from crdt_board.document import Document, DocumentBroken
 from crdt_board.errors import BoardCorrupt, MalformedUpdate
 from crdt_board.fold import NOWHERE, Fold
@@ -36,6 +37,8 @@ class LoadedBoard:
     bytes_since_snapshot: int = 0
     waiting: tuple[bytes, ...] = ()
     """Updates in the document that wait for others which they build on."""
+    audit: Audit | None = None
+    """Checks what is written into the document; made by the writer of the board."""
 
     def advance(self, entry: Entry, origin: str = NOWHERE) -> None:
         """Count an entry that the document holds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import groupby
@@ -31,12 +31,13 @@ from crdt_board.host import BoardHost
 from crdt_board.joining import join_or_migrate, migrate_board
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
-from crdt_board.planning import Receipt, Submission
 from crdt_board.publishing import PublishedEntry
+from crdt_board.rejections import Rejection
 from crdt_board.replica import PendingUpdate, Replica
 from crdt_board.schema import BoardModel
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
+from crdt_board.submissions import Receipt, Submission
 from crdt_board.validity import Report
 from crdt_board.views import PlainModel
 
@@ -45,14 +46,29 @@ M = TypeVar("M", bound=BoardModel)
 
 @overload
 def open_board(
-    where: str | Path | BoardHost, board_id: str, model: type[M], *, agent: str
+    where: str | Path | BoardHost,
+    board_id: str,
+    model: type[M],
+    *,
+    agent: str,
+    on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[M]]: ...
 @overload
 def open_board(
-    where: str | Path | BoardHost, board_id: str, model: None = None, *, agent: str
+    where: str | Path | BoardHost,
+    board_id: str,
+    model: None = None,
+    *,
+    agent: str,
+    on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[PlainModel]]: ...
 def open_board(
-    where: str | Path | BoardHost, board_id: str, model: type[Any] | None = None, *, agent: str
+    where: str | Path | BoardHost,
+    board_id: str,
+    model: type[Any] | None = None,
+    *,
+    agent: str,
+    on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[Any]]:
     """Open a board in this process, or make it if there is none.
 
@@ -63,6 +79,9 @@ def open_board(
 
     On leaving the block everything is durable, or the reason why not is raised.
 
+    ``on_rejected`` is called with each value that the board's writer takes back because the board's schema does not
+    allow it; it must not wait. Without it, the next ``flush``, ``commit`` or the end of the block raises WriteRejected.
+
     Raises:
         InvalidBoardId, LimitExceeded, SchemaMismatch: the id, the agent's name or the model does not fit, or a
             migration of the model failed; the caller's fault.
@@ -70,12 +89,17 @@ def open_board(
         StoreUnavailable: the file cannot be opened or is not a CRDT Board database; nothing was changed in it.
         BoardCorrupt: the board's history does not verify; nothing was written.
     """
-    return _open(where, board_id, model, agent)
+    return _open(where, board_id, model, agent, on_rejected=on_rejected)
 
 
 @contextlib.asynccontextmanager
 async def _open(
-    where: str | Path | BoardHost, board_id: str, model: type[BoardModel] | None, agent: str
+    where: str | Path | BoardHost,
+    board_id: str,
+    model: type[BoardModel] | None,
+    agent: str,
+    *,
+    on_rejected: Callable[[Rejection], None] | None,
 ) -> AsyncIterator[Board[Any]]:
     check_model(model)
     check_board_id(board_id)
@@ -84,7 +108,7 @@ async def _open(
         host = where if isinstance(where, BoardHost) else await stack.enter_async_context(await _make_host(where))
         engine = await stack.enter_async_context(host.board(board_id))
         link = LocalLink(engine) if model is None else await _joined(engine, model, agent)
-        session = await link.start(host.clock)
+        session = await link.start(host.clock, on_rejected=on_rejected)
         link.announce(AgentPresence(agent=agent))
         board: Board[Any] = Board(session, model, agent)
         async with closing(board):
@@ -128,6 +152,7 @@ class LocalLink:
         self._failed = False
         self._closed = False
         self._sent = 0
+        self._joined_at: int | None = None
         self._wake = asyncio.Event()
         self._present: dict[str, AgentPresence] = {}
         self._task: asyncio.Task[None] | None = None
@@ -136,7 +161,7 @@ class LocalLink:
     def failure(self) -> BoardError | None:
         return self._engine.failure
 
-    async def start(self, clock: Clock) -> BoardSession:
+    async def start(self, clock: Clock, *, on_rejected: Callable[[Rejection], None] | None = None) -> BoardSession:
         """Make a replica, fill it with what the board holds, and keep it so.
 
         After an error, or when it is cancelled, nothing is left behind.
@@ -144,12 +169,13 @@ class LocalLink:
         client_id = await self._engine.client_ids.grant(Holder(self._origin, self))
         bytes_max, strays = self._engine.limits.update_bytes_max, self._model is None
         self.replica = Replica(None, client_id=client_id, update_bytes_max=bytes_max, strays=strays)
-        self._session = BoardSession(self.replica, self, clock)
+        self._session = BoardSession(self.replica, self, clock, on_rejected=on_rejected)
 
         def take_over(document: Document) -> None:
             self._follow_schema()
             self.replica.receive([document.encode()], agent=None, seq=None)
             self.replica.reached(seq=self._engine.seq, version=self._engine.version)
+            self._joined_at = self._engine.seq
             self._engine.add_listener(self)
 
         try:
@@ -163,8 +189,9 @@ class LocalLink:
 
     def published(self, entries: Sequence[PublishedEntry]) -> None:
         for shown in entries:
-            if shown.source is not self and shown.updates:
-                self.replica.receive(shown.updates, agent=shown.entry.author, seq=shown.entry.seq)
+            news = shown.corrections if shown.source is self else shown.updates
+            if news:
+                self.replica.receive(news, agent=shown.entry.author, seq=shown.entry.seq)
             version = shown.checkpoint.version if shown.checkpoint else None
             self.replica.reached(seq=shown.entry.seq, version=version)
 
@@ -268,6 +295,7 @@ class LocalLink:
                 source=self,
                 origin=self._origin,
                 schema=self._schema,
+                since=self._joined_at,
                 written=partial(self._written, last),
             )
         )
@@ -295,6 +323,9 @@ class LocalLink:
         if receipt.error is not None:
             self._fail(receipt.error)
         else:
+            assert self._session is not None
+            for rejected in receipt.rejected:
+                self._session.rejections.take_in(rejected.values)
             self.replica.acknowledge(number)
 
     def _fail(self, error: BoardError) -> None:

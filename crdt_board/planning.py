@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from crdt_board.applying import Accepted, Applying, Lessons, Poisoned
 from crdt_board.cell_operations import Committer
 from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
 from crdt_board.document import Document, DocumentBroken, field_of
@@ -19,8 +20,10 @@ from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
 from crdt_board.layout import Layout
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard, still_waiting
+from crdt_board.patch_rules import check_patch, outgrown, sizes_of
 from crdt_board.patching import apply_patch
 from crdt_board.schema_changes import SchemaItem, migrate, move_from_state, take_over
+from crdt_board.submissions import Submission
 from crdt_board.updates import EMPTY_UPDATE, is_integrated
 from crdt_board.validity import (
     Report,
@@ -35,56 +38,6 @@ from crdt_board.validity import (
 from crdt_board.violation import Violation
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """What became of a submission.
-
-    ``seq`` is the journal's end at which it is durable. ``gapped``: some of its updates build on others that are
-    missing; they are kept, but the sender should send again from the board's state vector. ``error``: the updates
-    that were malformed are refused, the others are durable; or all are refused, and ``seq`` is None.
-    """
-
-    seq: int | None
-    gapped: bool = False
-    error: BoardError | None = None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Submission:
-    """Updates of one peer, in order. ``written`` is called once, when their fate is decided; it must not raise.
-
-    ``is_difference``: an answer to a state vector (step 2), which repeats every deletion; only its news is kept.
-    """
-
-    updates: Sequence[bytes]
-    author: str
-    source: object
-    origin: str = NOWHERE
-    written: Callable[[Receipt], None]
-    is_difference: bool = False
-    schema: int | None = None
-    """The number of the schema that their author writes under; None when it knows of none."""
-    gapped: bool = False
-    error: BoardError | None = None
-    decided: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(map(len, self.updates))
-
-    def finish(self, seq: int) -> None:
-        self._decide(Receipt(seq=seq, gapped=self.gapped, error=self.error))
-
-    def refuse(self, error: BoardError) -> None:
-        self._decide(Receipt(seq=None, error=error))
-
-    def _decide(self, receipt: Receipt) -> None:
-        if not self.decided:
-            self.decided = True
-            self.written(receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +130,8 @@ class Batch:
 class Plan:
     """One entry to be; its updates are in the document already.
 
-    ``source`` is whose they are, None for the engine's own.
+    ``source`` is whose they are, None for the engine's own. ``corrections`` are the parts of ``updates`` that take back
+    what was refused, which the source does not have.
     """
 
     kind: EntryKind
@@ -188,28 +142,13 @@ class Plan:
     origin: str = NOWHERE
     commit: CommitItem | None = None
     checksum: str = ""
+    corrections: list[bytes] = field(default_factory=list)
 
 
-class Poisoned(Exception):
-    """The document must be rebuilt without some of ``updates``: one of them makes yrs panic.
-
-    With ``error`` it is known that all of them must go, and why.
-    """
-
-    def __init__(self, updates: Sequence[bytes], error: BoardError | None = None) -> None:
-        super().__init__(f"{len(updates)} updates")
-        self.updates = updates
-        self.error = error
-
-
-def plan_submissions(
-    loaded: LoadedBoard, batch: Batch, limits: Limits, *, refused: Mapping[bytes, BoardError], one_by_one: bool
-) -> list[Plan]:
+def plan_submissions(loaded: LoadedBoard, batch: Batch, limits: Limits, lessons: Lessons) -> list[Plan]:
     """Apply all submissions, one transaction for each author and source, and plan their entries.
 
     A source whose author changes makes a new group, since its updates build on one another in their order.
-
-    ``refused`` are updates that must not be applied, and why; ``one_by_one`` applies each in its own transaction.
 
     Raises:
         Poisoned: the document must be rebuilt before anything else.
@@ -223,17 +162,22 @@ def plan_submissions(
             groups.append(group)
         group.append(submission)
     plans: list[Plan] = []
+    applying = Applying(loaded, limits, lessons, plans)
     for submissions in groups:
-        accepted: list[bytes] = []
-        if one_by_one or refused or any(submission.is_difference for submission in submissions):
-            for submission in submissions:
-                accepted.extend(_apply(loaded.document, submission, refused, one_by_one=one_by_one))
-        else:
-            accepted = _apply_together(loaded.document, submissions)
+        accepted = applying.apply(submissions)
         misfit = loaded.document.take_misfit(limits.nesting_depth_max)
         if misfit is not None:
-            raise Poisoned(accepted, MalformedUpdate(f"{misfit} was given content that it cannot hold"))
+            updates = [verdict.received for verdict in accepted]
+            raise Poisoned(updates, MalformedUpdate(f"{misfit} was given content that it cannot hold"))
+        waited = loaded.waiting
         plans.extend(_plan_group(loaded, submissions, accepted, limits))
+        moved = {*waited}.symmetric_difference(loaded.waiting)
+        correction = (
+            applying.close_gap(submissions[-1], tuple(moved)) if moved and loaded.document.has_records else None
+        )
+        if correction is not None:
+            touched = bounded_paths(loaded.document.take_touched(), limits.entry_paths_max)
+            plans.append(Plan("update", submissions[-1].author, None, [correction], touched))
     return plans
 
 
@@ -243,7 +187,8 @@ def plan_commit(
     """Check a commit against the fold and the plans before it, and apply its patch; None when it was refused.
 
     Raises:
-        Poisoned: yrs panicked on the patch; it was refused, and the document must be rebuilt.
+        Poisoned: yrs panicked on the patch, or it made a field too large; it was refused, and the document must be
+            rebuilt.
     """
     document, request = loaded.document, commit.request
     committer, unfolded = Committer(request.agent, now_ms), _unfolded(before, request.origin)
@@ -257,26 +202,9 @@ def plan_commit(
         return None
     resolved = resolved_by(document, loaded.fold, request, unfolded)
     commit.resolved = tuple(resolved.values())
-
-    def write() -> None:
-        apply_patch(document, request.patch, committer)
-        drop_recorded(document, resolved)
-
-    updates: list[bytes] = []
-    if request.patch or commit.merged is not None or resolved:
-        try:
-            if commit.merged is not None:
-                update = document.news_in(commit.merged.update)
-                updates = [] if update == EMPTY_UPDATE else [update]
-            else:
-                update = document.capture(write)
-                updates = [] if update == EMPTY_UPDATE else document.apart(update)
-        except BoardError as error:
-            commit.refuse(error)
-            return None
-        except DocumentBroken as panic:
-            commit.refuse(MalformedUpdate("a patch that the CRDT engine cannot apply"))
-            raise Poisoned(()) from panic
+    updates = _apply_commit(document, commit, limits, resolved, committer)
+    if updates is None:
+        return None
     return Plan(
         "commit",
         request.agent,
@@ -286,6 +214,44 @@ def plan_commit(
         commit=commit,
         checksum=document.checksum(),
     )
+
+
+def _apply_commit(
+    document: Document, commit: CommitItem, limits: Limits, resolved: Iterable[str], committer: Committer
+) -> list[bytes] | None:
+    """The updates that a commit makes in the document; None when it was refused.
+
+    Raises:
+        Poisoned: as `plan_commit`.
+    """
+    patch = commit.request.patch
+
+    def write() -> None:
+        apply_patch(document, patch, committer)
+        drop_recorded(document, resolved)
+
+    if not (patch or commit.merged is not None or resolved):
+        return []
+    try:
+        check_patch(document, patch)
+        sizes = sizes_of(document, patch)
+        if commit.merged is not None:
+            update = document.news_in(commit.merged.update)
+            updates = [] if update == EMPTY_UPDATE else [update]
+        else:
+            update = document.capture(write)
+            updates = [] if update == EMPTY_UPDATE else document.apart(update)
+    except BoardError as error:
+        commit.refuse(error)
+        return None
+    except DocumentBroken as panic:
+        commit.refuse(MalformedUpdate("a patch that the CRDT engine cannot apply"))
+        raise Poisoned(()) from panic
+    too_large = outgrown(document, sizes, limits)
+    if too_large is not None:
+        commit.refuse(too_large.error())
+        raise Poisoned(())
+    return updates
 
 
 def plan_schema(loaded: LoadedBoard, item: SchemaItem, layout: Layout, limits: Limits, now_ms: int) -> Plan:
@@ -400,32 +366,37 @@ def _unfolded(plans: Sequence[Plan], origin: str) -> Unfolded:
 
 
 def _plan_group(
-    loaded: LoadedBoard, submissions: Sequence[Submission], accepted: list[bytes], limits: Limits
+    loaded: LoadedBoard, submissions: Sequence[Submission], accepted: list[Accepted], limits: Limits
 ) -> list[Plan]:
     """One author's plans: one of what is whole, and one of what waits for updates that are missing."""
     state_vector = loaded.document.state_vector()
-    whole: list[bytes] = []
-    gapped: list[bytes] = []
-    for update in accepted:
-        (whole if is_integrated(update, state_vector) else gapped).append(update)
+    whole: list[Accepted] = []
+    gapped: list[Accepted] = []
+    for each in accepted:
+        (whole if is_integrated(each.update, state_vector) else gapped).append(each)
     if gapped:
         loaded.document.expect_gaps()
     if gapped or loaded.waiting:
-        waiting = still_waiting(loaded.document, (*loaded.waiting, *gapped))
+        waiting = still_waiting(loaded.document, (*loaded.waiting, *(each.update for each in gapped)))
         if gapped and sum(map(len, waiting)) > limits.gapped_bytes_max:
-            raise Poisoned(gapped, _too_much_waits(limits))
+            raise Poisoned([each.received for each in gapped], _too_much_waits(limits))
         loaded.waiting = waiting
     if gapped:
-        missing = set(gapped)
+        missing = {each.received for each in gapped}
         for submission in submissions:
             submission.gapped = any(update in missing for update in submission.updates)
     paths = bounded_paths(loaded.document.take_touched(), limits.entry_paths_max)
-    author, source, origin = submissions[0].author, submissions[0].source, submissions[0].origin
+    first = submissions[0]
     plans: list[Plan] = []
-    if whole:
-        plans.append(Plan("update", author, source, whole, paths, origin))
-    if gapped:
-        plans.append(Plan("gapped", author, source, gapped, () if whole else paths, origin))
+    kinds: tuple[tuple[EntryKind, list[Accepted]], ...] = (("update", whole), ("gapped", gapped))
+    for kind, parts in kinds:
+        if parts:
+            touched = () if plans else paths
+            updates = [each.update for each in parts]
+            corrections = [each.correction for each in parts if each.correction != EMPTY_UPDATE]
+            plans.append(
+                Plan(kind, first.author, first.source, updates, touched, first.origin, corrections=corrections)
+            )
     return plans
 
 
@@ -436,56 +407,6 @@ def _too_much_waits(limits: Limits) -> LimitExceeded:
         value=None,
         maximum=limits.gapped_bytes_max,
     )
-
-
-def _apply_together(document: Document, submissions: Sequence[Submission]) -> list[bytes]:
-    """`_apply` for what one author sent lately, in one transaction: it costs a third of one for each submission."""
-    updates = [update for submission in submissions for update in submission.updates]
-    try:
-        problems = iter(document.apply(updates))
-    except DocumentBroken as panic:
-        raise Poisoned(updates) from panic
-    accepted: list[bytes] = []
-    for submission in submissions:
-        submission.gapped, submission.error = False, None
-        for update, problem in zip(submission.updates, problems, strict=False):
-            if problem is None:
-                accepted.append(update)
-            else:
-                submission.error = submission.error or problem
-    return accepted
-
-
-def _apply(
-    document: Document, submission: Submission, refused: Mapping[bytes, BoardError], *, one_by_one: bool
-) -> list[bytes]:
-    """Apply one submission and return what of it belongs in the journal; note on it what was refused."""
-    submission.gapped = False
-    submission.error = next((refused[update] for update in submission.updates if update in refused), None)
-    updates = [update for update in submission.updates if update not in refused]
-    accepted: list[bytes] = []
-    for group in [[update] for update in updates] if one_by_one or submission.is_difference else [updates]:
-        try:
-            if submission.is_difference:
-                accepted.extend(_news(document, group[0]))
-                continue
-            for update, problem in zip(group, document.apply(group), strict=True):
-                if problem is None:
-                    accepted.append(update)
-                else:
-                    submission.error = submission.error or problem
-        except MalformedUpdate as problem:
-            submission.error = submission.error or problem
-        except DocumentBroken as panic:
-            raise Poisoned(group) from panic
-    return accepted
-
-
-def _news(document: Document, update: bytes) -> list[bytes]:
-    news = document.news_in(update)
-    if not is_integrated(update, document.state_vector()):
-        return [update]
-    return [] if news == EMPTY_UPDATE else [news]
 
 
 def _conflict(fold: Fold, sentence: str, changed: list[str]) -> VersionConflict:

@@ -16,12 +16,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PublishedEntry:
-    """A durable entry on its way to everybody but ``source``, whose own it is (None: the engine or another process)."""
+    """A durable entry on its way to everybody but ``source``, whose own it is (None: the engine or another process).
+
+    ``corrections`` are the parts of ``updates`` that take back what was refused: the source does not have them.
+    """
 
     entry: Entry
     updates: Sequence[bytes]
     source: object
     checkpoint: Checkpoint | None
+    corrections: Sequence[bytes] = ()
 
 
 class Listener(Protocol):

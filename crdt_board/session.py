@@ -38,11 +38,13 @@ from crdt_board.events import (
     StateReceived,
     SyncRequested,
     UpdatesReceived,
+    ValuesRejected,
     Welcomed,
 )
 from crdt_board.layout import Layout
 from crdt_board.limits import Limits, check_name
 from crdt_board.presence import PresenceState
+from crdt_board.rejections import Rejection
 from crdt_board.updates import EMPTY_UPDATE
 
 PeerKind = Literal["stock", "own"]
@@ -131,6 +133,14 @@ class ServerSession:
         assert self._acked <= n <= self._received, (self._acked, n, self._received)  # invariant 6
         self._acked = n
         return self._control(control.Ack(n=n, seq=seq))
+
+    def rejected(self, n: int | None, rejections: Sequence[Rejection]) -> Frames:
+        """Tell an own client which values of its update ``n`` were taken back; at least one, all of one agent."""
+        assert n is None or n <= self._received, (n, self._received)
+        values = tuple(
+            control.RejectedValue(path=each.path, rule=each.rule, message=each.message) for each in rejections
+        )
+        return self._control(control.Rejected(n=n, agent=rejections[0].agent, values=values))
 
     def resync(self, after: int) -> Frames:
         """Ask an own client to push everything after number ``after`` again; its updates in between were not taken."""
@@ -335,8 +345,8 @@ class ClientSession:
         match message:
             case control.ServerHello():
                 return [Welcomed(message)]
-            case control.Ack(n=n, seq=seq):
-                return self._receive_ack(n, seq)
+            case control.Ack() | control.Rejected():
+                return self._receive_receipt(message)
             case control.Resync(n=n):
                 return self._receive_resync(n)
             case control.CheckpointMade(checkpoint=checkpoint):
@@ -347,6 +357,11 @@ class ClientSession:
                 return [Answered(request_id, result)]
         raise AssertionError(message)
 
+    def _receive_receipt(self, message: control.Ack | control.Rejected) -> list[ClientEvent]:
+        if isinstance(message, control.Rejected):
+            return self._receive_rejected(message)
+        return self._receive_ack(message.n, message.seq)
+
     def _receive_ack(self, n: int, seq: int) -> list[ClientEvent]:
         self._check_number(n)
         if n <= self._acked:  # invariant 3
@@ -354,6 +369,14 @@ class ClientSession:
         self._acked = n
         self._pushed = max(self._pushed, n)
         return [Acknowledged(self._offset + n, seq)]
+
+    def _receive_rejected(self, message: control.Rejected) -> list[ClientEvent]:
+        number = None
+        if message.n is not None:
+            self._check_number(message.n)
+            number = self._offset + message.n
+        rejections = (Rejection(each.path, each.rule, each.message, message.agent) for each in message.values)
+        return [ValuesRejected(number, tuple(rejections))]
 
     def _receive_resync(self, n: int) -> list[ClientEvent]:
         self._check_number(n)

@@ -13,14 +13,14 @@ Format: https://github.com/yjs/yjs, ``src/utils/encoding.js`` and ``src/structs`
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
 
-_HAS_ORIGIN = 0x80
-_HAS_RIGHT_ORIGIN = 0x40
-_HAS_KEY = 0x20
+HAS_ORIGIN = 0x80
+HAS_RIGHT_ORIGIN = 0x40
+HAS_KEY = 0x20
 KIND = 0x1F
 """The bits of a struct's first byte that tell its kind."""
 
@@ -38,9 +38,11 @@ _INTEGER_TAG = 125
 _INTEGER_BYTES_MAX = 10
 
 _VALUE_DEPTH_MAX = 1_000  # where the bytes come from this process, nothing is to be refused
-_STRING_KIND, _TYPE_KIND, _ARRAY_TYPE = 4, 7, 0
+_DELETED_KIND, _STRING_KIND, _FORMAT_KIND, _TYPE_KIND = 1, 4, 6, 7
+_ARRAY_TYPE = 0
 _SEQUENCE_KINDS = frozenset((_STRING_KIND, 5, 6))  # string, embed, format
 _CLOCK_END = 1 << 31
+_ONE_STRUCT = b"\x01\x01"
 
 _Id = tuple[int, int]
 _Place = tuple[_Id, int] | None
@@ -125,7 +127,7 @@ def _walk_client(reader: Reader, section: _Client, structs: int, depth_max: int)
             clock += reader.varuint()
         else:
             place = read_place(reader, info)
-            if info & _HAS_KEY and info & KIND in _SEQUENCE_KINDS:
+            if info & HAS_KEY and info & KIND in _SEQUENCE_KINDS:
                 raise MalformedUpdate("content of a text under the key of a map")
             _note_kind(reader, section, info & KIND)
             clock += read_content(reader, info & KIND, depth_max)
@@ -153,8 +155,8 @@ def _check_clock(clock: int) -> None:
 
 def read_place(reader: Reader, info: int) -> _Place:
     """Read where an item sits: what follows its first byte ``info``."""
-    origin = (reader.varuint(), reader.varuint()) if info & _HAS_ORIGIN else None
-    right_origin = (reader.varuint(), reader.varuint()) if info & _HAS_RIGHT_ORIGIN else None
+    origin = (reader.varuint(), reader.varuint()) if info & HAS_ORIGIN else None
+    right_origin = (reader.varuint(), reader.varuint()) if info & HAS_RIGHT_ORIGIN else None
     neighbour = origin or right_origin
     if neighbour is not None:
         return neighbour, 0
@@ -163,7 +165,7 @@ def read_place(reader: Reader, info: int) -> _Place:
         reader.skip_chunk()
     else:
         place = (reader.varuint(), reader.varuint()), 1
-    if info & _HAS_KEY:
+    if info & HAS_KEY:
         reader.skip_chunk()
     return place
 
@@ -334,3 +336,50 @@ def _parent_of(start: _Id, clients: dict[int, _Client], known: dict[_Id, _Id | N
         parent = known[node]
     known.update(dict.fromkeys(way, parent))
     return parent
+
+
+def has_content(update: bytes) -> tuple[bool, bool]:
+    """Whether ``update`` puts characters, and whether it puts values, into what has an order: texts and lists.
+
+    It has passed `walk`. Costs 1 µs when it holds one struct, as most do, and 3 µs a struct otherwise.
+    """
+    characters = values = False
+    for info in _struct_bytes(update) if update[:2] != _ONE_STRUCT else _only_struct_byte(update):
+        is_key = info & HAS_KEY and not info & (HAS_ORIGIN | HAS_RIGHT_ORIGIN)  # otherwise the bit says nothing
+        if info & KIND in (GC, SKIP, _DELETED_KIND, _FORMAT_KIND) or is_key:
+            continue
+        if info & KIND == _STRING_KIND:
+            characters = True
+        else:
+            values = True
+    return characters, values
+
+
+def _only_struct_byte(update: bytes) -> tuple[int]:
+    """The same, of an update that holds one struct."""
+    position = 2
+    for _ in range(2):  # the client and the clock
+        while update[position] >= 0x80:
+            position += 1
+        position += 1
+    return (update[position],)
+
+
+def _struct_bytes(update: bytes) -> Iterator[int]:
+    """The first byte of each struct; all but that of the last one are read to their end."""
+    reader = Reader(update)
+    clients = reader.count(bytes_each=5)
+    for number in range(1, clients + 1):
+        structs = reader.count(bytes_each=2)
+        reader.varuint()
+        reader.varuint()
+        for index in range(1, structs + 1):
+            info = reader.byte()
+            yield info
+            if number == clients and index == structs:
+                return
+            if info in (GC, SKIP):
+                reader.varuint()
+            else:
+                read_place(reader, info)
+                read_content(reader, info & KIND, _VALUE_DEPTH_MAX)

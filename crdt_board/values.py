@@ -16,7 +16,7 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import core_schema
+from pydantic_core import core_schema, to_jsonable_python
 
 from crdt_board.annotations import origin_of, split_annotation, walk_annotation
 from crdt_board.canonical import SAFE_INTEGER
@@ -40,6 +40,9 @@ _CHECKS = (
 # Configuration under which str, int, bool and float validate as pydantic does by default.
 _NEUTRAL_CONFIG = frozenset({"extra", "frozen", "ser_json_bytes", "val_json_bytes", "title"})
 _ERRORS_KEPT_MAX = 20
+
+BIG_INTEGER_PATTERN = "^-?[1-9][0-9]{15,}$"
+"""What integers beyond 2^53-1 look like in wire form."""
 
 
 def from_validation_error(error: ValidationError, path: str) -> InvalidValue:
@@ -159,15 +162,85 @@ class ValueCodec(Generic[T]):
 
 
 class _WireSchema(GenerateJsonSchema):
-    """Adds to integers that may be large that they are strings then."""
+    """The schema of the wire form where that is not what pydantic says it is.
+
+    ``x-order`` carries bounds that JSON Schema has no keyword for, as a `CellOrder`; ``x-python-pattern`` a pattern in
+    the syntax of Python, which others may not read alike.
+    """
 
     def int_schema(self, schema: core_schema.IntSchema) -> dict[str, Any]:
+        """Integers that may be large are strings then."""
         plain = super().int_schema(schema)
         low = schema.get("ge", schema.get("gt", -math.inf))
         high = schema.get("le", schema.get("lt", math.inf))
         if low >= -SAFE_INTEGER and high <= SAFE_INTEGER:
             return plain
-        return {"anyOf": [plain, {"type": "string", "pattern": "^-?[1-9][0-9]{15,}$"}]}
+        big = _ordered({"type": "string", "pattern": BIG_INTEGER_PATTERN}, "integer", schema)
+        return {"anyOf": [plain, big]}
+
+    def str_schema(self, schema: core_schema.StringSchema) -> dict[str, Any]:
+        made = super().str_schema(schema)
+        if "pattern" in made and not (isinstance(schema["pattern"], str) and self._config.regex_engine == "rust-regex"):
+            made["x-python-pattern"] = made.pop("pattern")
+        return made
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> dict[str, Any]:
+        """The bounds of pydantic are in bytes, those of a schema in characters."""
+        made = super().bytes_schema(schema)
+        bounds = {name: made.pop(name) for name in ("minLength", "maxLength") if name in made}
+        if made.get("format") == "base64url":
+            made.update({name: 4 * math.ceil(count / 3) for name, count in bounds.items()})
+        return made
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> dict[str, Any]:
+        made = {"type": "string", "format": "decimal"}
+        return made if schema.get("allow_inf_nan") else _ordered(made, "decimal", schema)
+
+    def date_schema(self, schema: core_schema.DateSchema) -> dict[str, Any]:
+        return _ordered(super().date_schema(schema), "date", schema)
+
+    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> dict[str, Any]:
+        zone = schema.get("tz_constraint")
+        kind = f"{zone}-datetime" if zone in ("aware", "naive") else "datetime"
+        return _ordered(super().datetime_schema(schema), kind, schema)
+
+    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> dict[str, Any]:
+        return _ordered(super().timedelta_schema(schema), "duration", schema)
+
+    def json_schema(self, _schema: core_schema.JsonSchema) -> dict[str, Any]:
+        """It is written as the text that it is read from."""
+        return {"type": "string", "contentMediaType": "application/json"}
+
+    def model_fields_schema(self, schema: core_schema.ModelFieldsSchema) -> dict[str, Any]:
+        return super().model_fields_schema(_without_computed(schema))
+
+    def dataclass_args_schema(self, schema: core_schema.DataclassArgsSchema) -> dict[str, Any]:
+        return super().dataclass_args_schema(_without_computed(schema))
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> dict[str, Any]:
+        return super().typed_dict_schema(_without_computed(schema))
+
+
+def _ordered(made: dict[str, Any], kind: str, schema: Any) -> dict[str, Any]:
+    """Adds the bounds of ``schema``, if it has any, to the schema of what is a string in wire form."""
+    bounds = {name: schema[name] for name in ("ge", "gt", "le", "lt") if schema.get(name) is not None}
+    if made["type"] != "string" or not (bounds or kind.endswith("-datetime")):
+        return made
+    written = {
+        name: str(bound) if kind == "decimal" or (kind == "integer" and abs(bound) > SAFE_INTEGER) else bound
+        for name, bound in bounds.items()
+    }
+    return {**made, "x-order": {"type": kind, **to_jsonable_python(written)}}
+
+
+_Fields = TypeVar(
+    "_Fields", core_schema.ModelFieldsSchema, core_schema.DataclassArgsSchema, core_schema.TypedDictSchema
+)
+
+
+def _without_computed(schema: _Fields) -> _Fields:
+    """What is computed from other fields is not written."""
+    return cast(_Fields, {**schema, "computed_fields": []})
 
 
 def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:

@@ -37,6 +37,7 @@ from crdt_board import (
     Text,
     Unavailable,
     VersionConflict,
+    WriteRejected,
     items_of,
     parse_pointer,
 )
@@ -1113,7 +1114,7 @@ async def test_a_snapshot_that_does_not_fit_the_model_names_the_path(place: Plac
 
 
 async def test_a_value_of_another_client_that_does_not_fit_is_named(board: Board[Migration]) -> None:
-    """What a client without the model wrote into a field is reported when it is read; the rest stays usable."""
+    """What was written past the model is reported when it is read, and taken back by the board's writer."""
     replica = board._session.replica
     with replica.edit("stranger"):
         replica.document.state_map["budget"] = "many"
@@ -1121,6 +1122,9 @@ async def test_a_value_of_another_client_that_does_not_fit_is_named(board: Board
         board.snapshot()
     assert refused.value.path == "budget"
     board.state.budget = 5
+    assert board.snapshot() == Migration(budget=5)
+    with pytest.raises(WriteRejected, match="budget"):
+        await board.flush()
     assert board.snapshot() == Migration(budget=5)
 
 

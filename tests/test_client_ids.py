@@ -24,8 +24,8 @@ from crdt_board.group_commit import GroupCommit
 from crdt_board.journal import unpack_updates
 from crdt_board.layout import FieldLayout, Layout
 from crdt_board.limits import CLIENT_ID_END, CLIENT_ID_FIRST, DEFAULT_LIMITS, Limits
-from crdt_board.planning import Receipt, Submission
 from crdt_board.store.memory import MemoryStore
+from crdt_board.submissions import Receipt, Submission
 from crdt_board.testing.faults import FaultyStore
 from crdt_board.updates import clock_of, decode_state_vector
 from crdt_board_client import connect

@@ -165,5 +165,6 @@ def test_the_schema_is_published_for_both_directions() -> None:
         "schema",
         "answer",
         "refused",
+        "rejected",
         "resync",
     }

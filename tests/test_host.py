@@ -14,9 +14,9 @@ from crdt_board import BoardClosed, BoardCorrupt, BoardHost, InvalidBoardId, Sto
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.journal import GENESIS_HASH, verify_chain
-from crdt_board.planning import Receipt, Submission
 from crdt_board.store.contract import SnapshotRecord
 from crdt_board.store.memory import MemoryStore
+from crdt_board.submissions import Receipt, Submission
 from crdt_board.testing.faults import FaultyStore
 from support.model import Report
 from support.waiting import DEADLINE_SECONDS, eventually

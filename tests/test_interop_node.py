@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from crdt_board import AgentPresence, BoardModel, Text, items_of, open_board
 from crdt_board.limits import DEFAULT_LIMITS
@@ -219,6 +220,36 @@ async def test_lists_of_records_both_ways(shared_server: ServerProcess, board_id
         await peer.ask("setRecord", "sections", "no place", {"title": "x"})
         await peer.ask("setInRecord", "sections", "id +", "$place", "nowhere")
         await read("0aP<-Bd")
+
+
+class Bounded(BoardModel):
+    count: Annotated[int, Field(le=10)] = 0
+    plan: list[str] = []
+    draft: Text
+
+
+async def test_a_refused_write_is_taken_back_at_node_too(
+    shared_server: ServerProcess, board_id: str, major: str
+) -> None:
+    """V10, H3: a stock client that writes against the schema stays connected and converges to what everybody has."""
+    async with (
+        node_peer(shared_server, board_id, major) as peer,
+        connect(shared_server.url, board_id, Bounded, agent="reader") as board,
+    ):
+        await peer.ask("setKey", "state", "count", 7)
+        await peer.ask("insertItems", "plan", 0, ["eins"])
+        await peer.ask("setKey", "state", "count", 11)
+        await peer.ask("insertItems", "plan", 1, [5, "zwei"])
+        await peer.ask("insertText", "$board", 0, "x")
+        await peer.ask("setKey", "state", "other", 1)
+        await peer.ask("insertText", "draft", 0, _MIXED)
+        await _reads(peer, {"count": 7}, "map", "state")
+        await _reads(peer, ["eins", "zwei"], "array", "plan")
+        seen = await board.wait_for(lambda state: str(state.draft) == _MIXED, 5)
+        assert seen == Bounded(count=7, plan=["eins", "zwei"], draft=Text(_MIXED))
+        await peer.ask("setKey", "state", "count", 8)
+        await board.wait_for(lambda state: state.count == 8, 5)
+        assert await peer.ask("connections") == 1
 
 
 async def test_both_edit_one_text(shared_server: ServerProcess, board_id: str, major: str) -> None:

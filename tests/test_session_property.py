@@ -16,8 +16,8 @@ from crdt_board.engine import Engine
 from crdt_board.errors import MalformedUpdate
 from crdt_board.group_commit import GroupCommit
 from crdt_board.merge_types import Text
-from crdt_board.planning import Receipt, Submission
 from crdt_board.store.memory import MemoryStore
+from crdt_board.submissions import Receipt, Submission
 from crdt_board.updates import decode_state_vector
 from support.agents import LiveAgent
 from support.sessions import Job

@@ -26,8 +26,8 @@ from crdt_board.errors import BoardError, BoardReplaced, Unavailable
 from crdt_board.history.questions import answer_question
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import Limits
-from crdt_board.planning import Receipt, Submission
 from crdt_board.session import Broadcast, Frames, PeerKind, ServerSession
+from crdt_board.submissions import Receipt, Submission
 from crdt_board.validity import Report
 from crdt_board.wire import is_push
 from crdt_board_server.close_codes import SHUTTING_DOWN, UNFORESEEN, closing_of
@@ -64,6 +64,8 @@ class Peer:
         self._cut_off = False  # nothing more is taken from this connection; its replica may have another one by now
         self._room: Room | None = None
         self._behind: bytes | None = None
+        self._is_fresh = False
+        self._synced_at: int | None = None
         self._missed_presence = False
         self._ack: tuple[int, int] | None = None
         self._requests: set[asyncio.Task[None]] = set()
@@ -233,12 +235,16 @@ class Peer:
                 source=self,
                 origin=self._origin,
                 schema=self._schema,
-                written=partial(self._written, event.last_number),
+                written=partial(self._written, event.last_number, len(event.updates)),
                 is_difference=event.is_difference,
+                since=self._synced_at,
             )
         )
 
-    def _written(self, number: int | None, receipt: Receipt) -> None:
+    def _written(self, number: int | None, count: int, receipt: Receipt) -> None:
+        for rejected in receipt.rejected:
+            guilty = None if number is None else number - count + 1 + rejected.index
+            self._send(self._session.rejected(guilty, rejected.values))
         if receipt.error is not None:
             self.end(receipt.error)
         elif receipt.gapped:
@@ -259,6 +265,8 @@ class Peer:
         assert self._room is not None
         self.schema_changed()  # since the hello
         self._send(self._session.step2(document.encode(state_vector)))
+        if self._synced_at is None and self._is_fresh:
+            self._synced_at = self._engine.seq
         self._send_position()
         self._behind = None
         self._room.add(self)
@@ -285,6 +293,7 @@ class Peer:
             self._has_model = True
         else:
             self._schema = engine.schema_version
+        self._is_fresh = hello.epoch is None  # another may have edited without having seen what is here
         self._agent = hello.agent
         self._origin = hello.replica
         self._client_id = await self._hold_id(hello)

@@ -149,8 +149,8 @@ class _Encoded:
         self._whole: dict[PeerKind, bytes] = {}
 
     def for_member(self, member: Member) -> bytes:
-        """A stock peer is sent its own updates too, by which it knows that they are saved. One of ours is sent its own
-        entries without their updates, so that it knows up to where it holds the journal."""
+        """A stock peer is sent its own updates too, by which it knows that they are saved. Of its own entries
+        one of ours is sent the corrections only, and so knows up to where it holds the journal."""
         pieces = self._pieces_for(member.kind)
         if member.kind == "own" and id(member) in self._sources:
             return b"".join(
@@ -208,7 +208,7 @@ class Rooms:
 
 
 def _own_frames(shown: PublishedEntry, *, with_updates: bool = True) -> Frames:
-    updates = tuple(shown.updates) if with_updates else ()
+    updates = tuple(shown.updates if with_updates else shown.corrections)
     frames = Broadcast(shown.entry.seq, shown.entry.author, updates).own_frames
     if shown.checkpoint is not None:
         frames = [*frames, checkpoint_frame(shown.checkpoint)]

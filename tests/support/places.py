@@ -56,11 +56,11 @@ class Place:
         await self.start()
 
     def open(
-        self, model: type[Any] | None, agent: str = "writer", board_id: str = BOARD
+        self, model: type[Any] | None, agent: str = "writer", board_id: str = BOARD, **options: Any
     ) -> AbstractAsyncContextManager[Any]:
         if isinstance(self._address, BoardHost):
-            return open_board(self._address, board_id, model, agent=agent)
-        return connect(self._address, board_id, model, agent=agent)
+            return open_board(self._address, board_id, model, agent=agent, **options)
+        return connect(self._address, board_id, model, agent=agent, **options)
 
     @contextlib.asynccontextmanager
     async def open_all(self, model: type[Any] | None, *agents: str) -> AsyncIterator[list[Any]]:

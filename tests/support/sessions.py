@@ -13,9 +13,9 @@ from crdt_board.client_ids import Holder
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BoardError
-from crdt_board.planning import Receipt, Submission
 from crdt_board.publishing import PublishedEntry
 from crdt_board.replica import Replica
+from crdt_board.submissions import Receipt, Submission
 from crdt_board.updates import decode_state_vector
 from support.agents import LiveAgent
 

@@ -15,6 +15,7 @@ from crdt_board.board_link import BoardSession
 from crdt_board.errors import BadRequest, ConnectionFailed, LimitExceeded
 from crdt_board.joining import join_or_migrate, migrate_board
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
+from crdt_board.rejections import Rejection
 from crdt_board.schema import BoardModel
 from crdt_board.views import PlainModel
 from crdt_board_client.link import RemoteLink
@@ -28,14 +29,32 @@ _MIGRATION_SECONDS = 60.0
 
 @overload
 def connect(
-    url: str, board_id: str, model: type[M], *, agent: str, timeout: float = 5.0
+    url: str,
+    board_id: str,
+    model: type[M],
+    *,
+    agent: str,
+    timeout: float = 5.0,
+    on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[M]]: ...
 @overload
 def connect(
-    url: str, board_id: str, model: None = None, *, agent: str, timeout: float = 5.0
+    url: str,
+    board_id: str,
+    model: None = None,
+    *,
+    agent: str,
+    timeout: float = 5.0,
+    on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[PlainModel]]: ...
 def connect(
-    url: str, board_id: str, model: type[Any] | None = None, *, agent: str, timeout: float = 5.0
+    url: str,
+    board_id: str,
+    model: type[Any] | None = None,
+    *,
+    agent: str,
+    timeout: float = 5.0,
+    on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[Any]]:
     """Connect to a board on a server, or make it there if there is none.
 
@@ -45,18 +64,27 @@ def connect(
     board holds. When the connection goes it is made again in the background, with growing pauses; edits go on
     meanwhile and are sent then. On leaving the block everything is durable, or the reason why not is raised.
 
+    ``on_rejected`` is called with each value that the board's writer takes back because the board's schema does not
+    allow it; it must not wait. Without it, the next ``flush``, ``commit`` or the end of the block raises WriteRejected.
+
     Raises:
         BadRequest: ``url``, ``board_id`` or ``agent`` is not one.
         ConnectionFailed: no CRDT Board server answered at ``url`` within ``timeout`` seconds.
         SchemaMismatch: the board has another model, or a migration of the model failed.
         VersionConflict: the model migrates the board, and others wrote all the while.
     """
-    return _connect(url, board_id, model, agent, timeout)
+    return _connect(url, board_id, model, agent, timeout=timeout, on_rejected=on_rejected)
 
 
 @contextlib.asynccontextmanager
 async def _connect(
-    url: str, board_id: str, model: type[BoardModel] | None, agent: str, timeout: float
+    url: str,
+    board_id: str,
+    model: type[BoardModel] | None,
+    agent: str,
+    *,
+    timeout: float,
+    on_rejected: Callable[[Rejection], None] | None,
 ) -> AsyncIterator[Board[Any]]:
     check_model(model)
     check_board_id(board_id)
@@ -65,7 +93,8 @@ async def _connect(
 
     async def start(model: type[BoardModel] | None = model) -> BoardSession:
         layout, migrates = (model.board_layout(), model.board_migrations()) if model else (None, ())
-        return await RemoteLink(address, board_id, agent, model=layout, migrates=migrates).start(timeout)
+        link = RemoteLink(address, board_id, agent, model=layout, migrates=migrates, on_rejected=on_rejected)
+        return await link.start(timeout)
 
     if model is None:
         session = await start()

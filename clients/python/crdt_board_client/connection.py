@@ -27,6 +27,7 @@ from crdt_board.following import follow_schema
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.rejections import Rejections
 from crdt_board.replica import Replica
 from crdt_board.session import ClientSession, Frames
 from crdt_board.update_walk import first_clocks
@@ -70,6 +71,8 @@ class LinkState:
     epoch: str = ""
     """Which board this replica belongs to, of those that had its name; empty before the first connection."""
     presence_changed: bool = False
+    rejections: Rejections = field(default_factory=Rejections)
+    """Where it is noted that writes of this replica were taken back."""
 
 
 class Socket(InlineFrames, ClientConnection):
@@ -259,8 +262,8 @@ class Connection:
         match event:
             case events.EntryReceived():
                 self._take_entry(event)
-            case events.Acknowledged(number, _):
-                self._replica.acknowledge(number)
+            case events.Acknowledged() | events.ValuesRejected():
+                self._take_receipt(event)
             case events.CheckpointReceived(checkpoint):
                 self.take_checkpoint(checkpoint.version, checkpoint.seq)
             case events.Answered(request_id, result):
@@ -299,6 +302,12 @@ class Connection:
         link.replica.update_bytes_max = hello.limits.update_bytes_max
         follow_schema(link.replica, link.model, hello.layout, hello.schema_version)
         self._sender = asyncio.create_task(self._send_until_it_fails(), name=f"sender-{link.board_id}")
+
+    def _take_receipt(self, event: events.Acknowledged | events.ValuesRejected) -> None:
+        if isinstance(event, events.Acknowledged):
+            self._replica.acknowledge(event.number)
+        else:
+            self.link.rejections.take_in(event.rejections)
 
     def _take_entry(self, entry: events.EntryReceived) -> None:
         """Invariant 3. What is missing before the entry does not keep its content from being taken in."""

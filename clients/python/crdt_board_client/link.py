@@ -25,6 +25,7 @@ from crdt_board.forks import new_epoch
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.migrations import BoardState, MigrationRequest
+from crdt_board.rejections import OnRejected
 from crdt_board.replica import Replica
 from crdt_board.wire import SUBPROTOCOL
 from crdt_board_client.backoff import Backoff
@@ -49,12 +50,20 @@ class RemoteLink:
     """
 
     def __init__(
-        self, url: str, board_id: str, agent: str, *, model: Layout | None = None, migrates: tuple[int, ...] = ()
+        self,
+        url: str,
+        board_id: str,
+        agent: str,
+        *,
+        model: Layout | None = None,
+        migrates: tuple[int, ...] = (),
+        on_rejected: OnRejected | None = None,
     ) -> None:
         """``model`` is the layout of the agent's model, if it has one, and ``migrates`` what that migrates from."""
         self.board_id = board_id
         self.failure: BoardError | None = None
         self._url = url
+        self._on_rejected = on_rejected
         self._session: BoardSession | None = None
         self._table = AgentTable(DEFAULT_LIMITS)
         self._table.announce(AgentPresence(agent=agent))
@@ -99,7 +108,8 @@ class RemoteLink:
 
     def _begin(self, replica: Replica) -> None:
         replica.on_pending = self._wake.set
-        self._session = BoardSession(replica, self)
+        self._session = BoardSession(replica, self, on_rejected=self._on_rejected)
+        self._state.rejections = self._session.rejections
 
     def hurry(self) -> None:
         self._wake.set()

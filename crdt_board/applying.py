@@ -1,0 +1,217 @@
+"""Applying what peers submit to the document of a board's writer: audited, and split where something is amiss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from crdt_board.audit import Audit, Certain
+from crdt_board.document import Document, DocumentBroken, field_of
+from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate
+from crdt_board.limits import Limits
+from crdt_board.loading import LoadedBoard
+from crdt_board.rejections import Rejection
+from crdt_board.rules import Problem
+from crdt_board.submissions import Rejected, Submission
+from crdt_board.updates import EMPTY_UPDATE, is_integrated
+from crdt_board.verdicts import AppliedTogether, Suspects, closed_gap, judged
+
+
+class Planned(Protocol):
+    """What is known of an entry to be that comes before."""
+
+    @property
+    def origin(self) -> str: ...
+
+    @property
+    def paths(self) -> tuple[str, ...]: ...
+
+
+class Poisoned(Exception):
+    """The document must be rebuilt without some of ``updates``: one of them makes yrs panic.
+
+    With ``error`` it is known that all of them must go, and why. With ``suspect`` none of them need to, but those of
+    this source must be applied one by one.
+    """
+
+    def __init__(self, updates: Sequence[bytes], error: BoardError | None = None, *, suspect: object = None) -> None:
+        super().__init__(f"{len(updates)} updates")
+        self.updates = updates
+        self.error = error
+        self.suspect = suspect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lessons:
+    """What earlier attempts to apply a batch have shown.
+
+    ``refused`` are updates that must not be applied, and why; ``one_by_one``: each in its own transaction; so are those
+    of ``suspects``.
+    """
+
+    suspects: Suspects
+    refused: Mapping[bytes, BoardError] = field(default_factory=dict)
+    one_by_one: bool = False
+
+    def learned(self, updates: Sequence[bytes], error: BoardError | None) -> Lessons:
+        """What to do after the document was `Poisoned` by ``updates``."""
+        refused = dict(self.refused)
+        if self.one_by_one or error is not None:
+            refused |= dict.fromkeys(updates, error or MalformedUpdate("an update that the CRDT engine cannot apply"))
+        return Lessons(suspects=self.suspects, refused=refused, one_by_one=self.one_by_one or error is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What of an update belongs in the journal; see `Verdict`."""
+
+    received: bytes
+    update: bytes
+    correction: bytes = EMPTY_UPDATE
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """An update, and where it stands in its submission."""
+
+    submission: Submission
+    index: int
+    update: bytes
+
+
+class Applying:
+    """Applies submissions to a board's document; ``plans`` are those of the batch so far, which its owner adds to."""
+
+    def __init__(self, loaded: LoadedBoard, limits: Limits, lessons: Lessons, plans: Sequence[Planned]) -> None:
+        if loaded.audit is None:
+            loaded.audit = Audit(loaded.document, limits)
+        self._loaded = loaded
+        self._audit = loaded.audit
+        self._limits = limits
+        self._lessons = lessons
+        self._plans = plans
+
+    def apply(self, submissions: Sequence[Submission]) -> list[Accepted]:
+        """Apply what one author of a source sent lately, and return what of it belongs in the journal.
+
+        In one transaction, which costs a third of one for each update, unless something is amiss. What was refused is
+        noted on each submission.
+
+        Raises:
+            Poisoned: as `plan_submissions`.
+        """
+        lessons = self._lessons
+        is_split = lessons.one_by_one or bool(lessons.refused) or lessons.suspects.is_watched(submissions[0].source)
+        together: list[_Received] = []
+        accepted: list[Accepted] = []
+        for submission in submissions:
+            submission.gapped = False
+            submission.rejected.clear()
+            refused = [lessons.refused[update] for update in submission.updates if update in lessons.refused]
+            submission.error = refused[0] if refused else None
+            is_split = is_split or submission.is_difference
+        for submission in submissions:
+            for index, update in enumerate(submission.updates):
+                if update in lessons.refused:
+                    continue
+                if is_split:
+                    accepted += self._apply_group([_Received(submission, index, update)])
+                else:
+                    together.append(_Received(submission, index, update))
+        return accepted + self._apply_group(together) if together else accepted
+
+    def _apply_group(self, group: list[_Received]) -> list[Accepted]:
+        """Apply updates of one author of a source in one transaction."""
+        submission = group[0].submission
+        updates = [each.update for each in group]
+        self._audit.begin(strays=submission.schema is not None)
+        try:
+            try:
+                accepted = self._accepted(group)
+            finally:
+                self._audit.end()
+            if not self._audit.has_news or not accepted:
+                return accepted
+            verdict = judged(
+                self._loaded.document,
+                self._audit,
+                [each.update for each in accepted],
+                self._certain(submission),
+                partial(self._lessons.suspects.spend, submission.source),
+            )
+        except (MalformedUpdate, LimitExceeded) as error:
+            raise Poisoned(updates, error) from error
+        except AppliedTogether as together:
+            self._lessons.suspects.watch(submission.source)
+            raise Poisoned((), suspect=submission.source) from together
+        except DocumentBroken as panic:
+            raise Poisoned(updates) from panic
+        if verdict is None:
+            return accepted
+        self._lessons.suspects.watch(submission.source)
+        self._note_rejected(submission, group[0].index, verdict.problems)
+        return [Accepted(accepted[0].received, verdict.update, verdict.correction)]
+
+    def _accepted(self, group: list[_Received]) -> list[Accepted]:
+        document, first = self._loaded.document, group[0]
+        if first.submission.is_difference:
+            try:
+                return [Accepted(first.update, news) for news in _news(document, first.update)]
+            except MalformedUpdate as error:
+                first.submission.error = first.submission.error or error
+                return []
+        accepted: list[Accepted] = []
+        problems = document.apply([each.update for each in group])
+        for each, problem in zip(group, problems, strict=True):
+            if problem is None:
+                accepted.append(Accepted(each.update, each.update))
+            else:
+                each.submission.error = each.submission.error or problem
+        return accepted
+
+    def _note_rejected(self, submission: Submission, index: int, problems: Sequence[Problem]) -> None:
+        room = self._limits.rejections_told_max - sum(len(each.values) for each in submission.rejected)
+        if room > 0:
+            told = (Rejection(each.path, each.rule, each.message, submission.author) for each in problems[:room])
+            submission.rejected.append(Rejected(index, tuple(told)))
+
+    def close_gap(self, submission: Submission, updates: Sequence[bytes]) -> bytes | None:
+        """What takes back what came into records with ``updates``, which waited for others or do so now.
+
+        Raises:
+            Poisoned: this peer has cost too much.
+        """
+        spend = partial(self._lessons.suspects.spend, submission.source)
+        try:
+            return closed_gap(self._loaded.document, self._audit, updates, spend)
+        except (MalformedUpdate, LimitExceeded) as error:
+            raise Poisoned(submission.updates, error) from error
+        except DocumentBroken as panic:
+            raise Poisoned(submission.updates) from panic
+
+    def _certain(self, submission: Submission) -> Certain:
+        """Whether nobody but the sender has changed a field since it had seen everything."""
+        since, fold, plans = submission.since, self._loaded.fold, self._plans
+        if since is None or submission.is_difference:
+            return _never
+
+        def certain(field: str) -> bool:
+            others = [plan for plan in plans if not plan.origin or plan.origin != submission.origin]
+            return field not in fold.changed_since(since, apart_from=submission.origin) and not any(
+                field_of(path) == field for plan in others for path in plan.paths
+            )
+
+        return certain
+
+
+def _never(_field: str) -> bool:
+    return False
+
+
+def _news(document: Document, update: bytes) -> list[bytes]:
+    news = document.news_in(update)
+    if not is_integrated(update, document.state_vector()):
+        return [update]
+    return [] if news == EMPTY_UPDATE else [news]
