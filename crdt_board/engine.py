@@ -44,6 +44,7 @@ from crdt_board.fold import NOWHERE
 from crdt_board.forks import new_fork
 from crdt_board.group_commit import GroupCommit
 from crdt_board.history import BoardHistory
+from crdt_board.history.compaction import tidy_in_background
 from crdt_board.inbox import Inbox, ReadItem, read_item
 from crdt_board.journal import Entry, unpack_updates, verify_chain
 from crdt_board.layout import Layout
@@ -95,7 +96,8 @@ class Engine:
 
     Invariants:
         1. Between two batches the document and the fold hold exactly the entries up to ``seq``, all durable.
-        2. Listeners have been given exactly the entries up to ``seq`` since they were added, once each, in order.
+        2. Listeners have been given exactly the entries up to ``seq`` since they were added, once each, in order; or
+           in place of some that were compacted away before they were seen, the whole board.
         3. Nothing is acknowledged, and no listener sees anything, before it is durable.
         4. A refused commit leaves nothing in the document.
     """
@@ -144,6 +146,11 @@ class Engine:
         self._suspects = Suspects(limits)
         self._snapshot_task: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
+        self._tidying = (
+            asyncio.create_task(tidy_in_background(store, head.board_id, limits), name=f"tidy-{head.board_id}")
+            if head.base_seq
+            else None
+        )
 
     @classmethod
     async def open(
@@ -500,6 +507,9 @@ class Engine:
         """
         self._closing = True
         self._wake.set()
+        if self._tidying is not None:
+            self._tidying.cancel()
+            await asyncio.wait([self._tidying])
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
@@ -651,7 +661,11 @@ class Engine:
                 self._snapshot_when_due()
                 break
             self._in_flight.clear()
+            loaded = self._loaded
             await self._catch_up()
+            # After a jump the document is another one, which holds nothing of these plans.
+            if self._loaded is not loaded:
+                return
             if self._schemas.number != schema:
                 await self._reload()
                 return
@@ -781,8 +795,9 @@ class Engine:
             return 0
         if request.expected_version == self.version:
             return self._loaded.fold.version_seq
-        checkpoint = await self._store.checkpoint(self.board_id, request.expected_version)
-        return checkpoint.seq if checkpoint else self.seq
+        # Where the version was compacted away, the one before it: that finds too many changes rather than too few.
+        found = await self._store.checkpoints(self.board_id, before=request.expected_version + 1, limit=1)
+        return found[0].seq if found else 0
 
     def _take_in(self, entries: Sequence[Entry]) -> None:
         """Advance the fold by durable entries whose updates are in the document, show them, then answer commits."""
@@ -813,19 +828,57 @@ class Engine:
         head = await self._head()
         await self._schemas.reload()  # after the head, and before the entries that are written under them
         self._show_schema()
-        async for page in entry_pages(self._store, self.board_id, after=self.seq, until=head.seq):
-            verify_chain(self._loaded.fold.hash, self.seq, page)
-            apply_entries(self._loaded, page)
-            self._take_in(page)
+        if head.base_seq > self.seq:
+            await self._jump(head)
+        try:
+            async for page in entry_pages(self._store, self.board_id, after=self.seq, until=head.seq):
+                verify_chain(self._loaded.fold.hash, self.seq, page)
+                apply_entries(self._loaded, page)
+                self._take_in(page)
+        except BoardCorrupt:
+            head = await self._head()
+            if head.base_seq <= self.seq:
+                raise
+            await self._jump(head)  # somebody compacted the board while we read on
         self._in_flight.clear()
+
+    async def _jump(self, head: BoardHead) -> None:
+        """Go to the journal's end at once, since entries that we have not seen became part of the base.
+
+        What was in them is shown as one entry without an author that holds the whole board.
+        """
+        for plan in self._in_flight.values():
+            if plan.commit is not None and plan.commit.request.idempotency_key is None:
+                plan.commit.refuse(
+                    StoreUnavailable("the store failed, and it is not known whether the commit was made")
+                )
+        self._loaded = loaded = await load_board(self._store, head, self._schemas.newest, client_id=self._client_id)
+        entry = Entry(
+            board_id=self.board_id,
+            epoch=self.epoch,
+            seq=loaded.fold.seq,
+            kind="update",
+            author="",
+            time_ms=self._clock.now_ms(),
+            paths=(),
+            checkpoint="",
+            payload=b"",
+            hash=loaded.fold.hash,
+        )
+        updates = [loaded.document.encode(), *loaded.waiting]
+        checkpoint = await self._store.checkpoint(self.board_id, loaded.fold.version)
+        self._listeners.publish([PublishedEntry(entry, updates, None, checkpoint)])
 
     async def _reload(self) -> None:
         """Rebuild the document as it was after ``seq`` (invariant 1); the fold stays (invariant 2)."""
         fold = self._loaded.fold
-        self._loaded = await load_board(
-            self._store, await self._head(), self._schemas.newest, until=fold.seq, client_id=self._client_id
-        )
-        self._loaded.fold = fold
+        try:
+            self._loaded = await load_board(
+                self._store, await self._head(), self._schemas.newest, until=fold.seq, client_id=self._client_id
+            )
+            self._loaded.fold = fold
+        except NotFound:
+            await self._jump(await self._head())
         self._declare_newest()  # a model may have joined meanwhile
 
     def _show_schema(self) -> None:
@@ -855,7 +908,7 @@ class Engine:
             or loaded.bytes_since_snapshot >= limits.snapshot_every_bytes
         ) and (self._snapshot_task is None or self._snapshot_task.done()):
             self._snapshot_task = asyncio.create_task(
-                snapshots.save(self._store, self.board_id, snapshots.capture(loaded), keep=limits.snapshots_kept),
+                snapshots.save(self._store, self.board_id, snapshots.capture(loaded), limits),
                 name=f"snapshot-{self.board_id}",
             )
 
@@ -867,7 +920,7 @@ class Engine:
             loaded.entries_since_snapshot >= _CLOSING_SNAPSHOT_ENTRIES
             or loaded.bytes_since_snapshot >= _CLOSING_SNAPSHOT_BYTES
         ):
-            await snapshots.save(self._store, self.board_id, snapshots.capture(loaded), keep=self.limits.snapshots_kept)
+            await snapshots.save(self._store, self.board_id, snapshots.capture(loaded), self.limits)
 
     def _check_known(self, ends: dict[int, int], submission: Submission) -> None:
         """Peers send on what others wrote under ids that they hold, but nothing that these have not written yet."""

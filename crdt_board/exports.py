@@ -47,9 +47,15 @@ async def export_board(store: Store, board_id: str, file: BinaryIO, on_progress:
 
     Raises:
         NotFound, BoardDeleted: there is no such board.
+        BadRequest: it was compacted, so that its journal is not whole any more.
         BoardCorrupt: its journal does not verify; what was written so far is no whole file.
     """
     head = await existing_head(store, board_id)
+    if head.base_seq:
+        raise BadRequest(
+            f"board {board_id} was compacted, and an export holds a whole journal; fork it and export the fork, or "
+            "copy the database"
+        )
     digest = hashlib.sha256()
     with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
         async for line in _lines(store, head, on_progress):

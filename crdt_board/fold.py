@@ -6,7 +6,7 @@ Pure. The engine advances a `Fold` by every entry, in order; a snapshot carries 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
@@ -52,15 +52,31 @@ class Fold:
         ``origin`` names the replica that made it. It is not stored: what was read from the journal, and what a commit
         wrote, came from nowhere, and so counts as somebody else's for everybody.
         """
+        self._pass(entry, origin)
+        if entry.kind == "commit":
+            self._take_checkpoint(entry)
+
+    def advance_all(self, entries: Sequence[Entry]) -> None:
+        """The same for entries from the journal. Reads only the last checkpoint among them, which is quicker."""
+        last: Entry | None = None
+        for entry in entries:
+            self._pass(entry, NOWHERE)
+            if entry.kind == "commit":
+                last = entry
+        if last is not None:
+            self._take_checkpoint(last)
+
+    def _pass(self, entry: Entry, origin: str) -> None:
         assert entry.seq == self.seq + 1, (entry.seq, self.seq)
         self.seq, self.hash = entry.seq, entry.hash
         for name in {field_of(path) for path in entry.paths}:
             mark = self.marks.get(name)
             self.marks[name] = mark.moved(entry.seq, origin) if mark else ChangeMark(entry.seq, origin, 0)
-        if entry.kind == "commit":
-            checkpoint = decode_checkpoint(entry.checkpoint)
-            self.version, self.version_seq = checkpoint.version, entry.seq
-            self.version_author, self.checkpoint_hash = checkpoint.agent, checkpoint.hash
+
+    def _take_checkpoint(self, entry: Entry) -> None:
+        checkpoint = decode_checkpoint(entry.checkpoint)
+        self.version, self.version_seq = checkpoint.version, entry.seq
+        self.version_author, self.checkpoint_hash = checkpoint.agent, checkpoint.hash
 
     def changed_since(self, seq: int, *, apart_from: str = NOWHERE) -> list[str]:
         """The fields that were changed after ``seq`` from anywhere but ``apart_from``, in alphabetical order."""

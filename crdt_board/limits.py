@@ -69,9 +69,17 @@ class Limits:
     client_ids_rest_seconds: float = 10.0
     """How long a server that has started leaves the free client ids of its store alone: should its database be an older
     copy, clients that were granted some of them since then come back first."""
-    snapshot_every_entries: int = 2_000
+    snapshot_every_entries: int = 1_000
     snapshot_every_bytes: int = 512 * 1024
     snapshots_kept: int = 2
+    snapshots_spread: int = 16
+    """Snapshots before the newest ones, spread over the journal: so that any version is near one."""
+    snapshot_bytes_per_entry: int = 2_000
+    """How far such snapshots are apart at least, by their size: loading many bytes takes as long as folding entries."""
+    compaction_page_entries: int = 200
+    """Entries that a compaction folds, or removes, in one go: everybody else waits for so long."""
+    compaction_page_bytes: int = 256 * 1024
+    """Space that a compaction gives back to the file system in one go."""
     send_buffer_bytes_max: int = 1024 * 1024
     """Unsent bytes of one connection beyond which it is caught up from state."""
     inbox_bytes_max: int = 64 * 1024 * 1024

@@ -1,7 +1,7 @@
 """Opening a board: the newest snapshot that verifies, and the tail of the journal on top.
 
-The journal is the truth. A bad snapshot costs time, never content; a bad journal raises `BoardCorrupt` and nothing is
-written over it.
+The journal is the truth, and the base is what its squashed beginning has become. A bad snapshot costs time, never
+content; a bad journal or base raises `BoardCorrupt` and nothing is written over it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from dataclasses import dataclass
 
 from crdt_board.audit import Audit
 from crdt_board.document import Document, DocumentBroken
-from crdt_board.errors import BoardCorrupt, MalformedUpdate
+from crdt_board.errors import BoardCorrupt, MalformedUpdate, NotFound
 from crdt_board.fold import NOWHERE, Fold
 from crdt_board.journal import Entry, pack_updates, unpack_updates, verify_chain
 from crdt_board.layout import Layout
-from crdt_board.store.contract import BoardHead, SnapshotRecord, Store
+from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Store
 from crdt_board.updates import is_integrated
 
 _PAGE_ENTRIES = 2_000
+
+UNUSABLE = (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken)
+"""What opening a snapshot raises that is not what was stored."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,23 +49,50 @@ class LoadedBoard:
         self.entries_since_snapshot += 1
         self.bytes_since_snapshot += len(entry.payload)
 
+    def take_in(self, entries: list[Entry]) -> None:
+        """Verify entries that follow in the journal, and apply and count them.
+
+        Raises:
+            BoardCorrupt: one is missing or altered, or its bytes cannot be applied.
+        """
+        verify_chain(self.fold.hash, self.fold.seq, entries)
+        apply_entries(self, entries)
+        self.fold.advance_all(entries)
+        self.entries_since_snapshot += len(entries)
+        self.bytes_since_snapshot += sum(len(entry.payload) for entry in entries)
+
 
 async def load_board(
     store: Store, head: BoardHead, layout: Layout | None, *, until: int | None = None, client_id: int | None = None
 ) -> LoadedBoard:
-    """Rebuild the board as it was after entry ``until`` (the head when None), in a document with this client id.
+    """Rebuild the board as it was after entry ``until`` (the head when None; 0 is the empty board), in a document with
+    this client id.
 
     Raises:
         StoreUnavailable: the store did not answer.
+        NotFound: entry ``until`` was squashed, and the state after it was not kept.
         BoardCorrupt: an entry is missing or altered, or its bytes cannot be applied.
     """
+    while True:
+        try:
+            return await _load(store, head, layout, until, client_id)
+        except BoardCorrupt:
+            now = await store.head(head.board_id)
+            if now is None or (now.epoch, now.base_seq) == (head.epoch, head.base_seq):
+                raise
+            head = now  # somebody compacted the board while it was read
+
+
+async def _load(
+    store: Store, head: BoardHead, layout: Layout | None, until: int | None, client_id: int | None
+) -> LoadedBoard:
     target = head.seq if until is None else until
-    loaded = await _from_snapshot(store, head, layout, target, client_id)
+    if 0 < target < head.base_seq:
+        loaded = await _from_pinned(store, head, layout, target)
+    else:
+        loaded = await _from_snapshot(store, head, layout, target, client_id)
     async for page in entry_pages(store, head.board_id, after=loaded.fold.seq, until=target):
-        verify_chain(loaded.fold.hash, loaded.fold.seq, page)
-        apply_entries(loaded, page)
-        for entry in page:
-            loaded.advance(entry)
+        loaded.take_in(page)
     if loaded.fold.seq != target:
         raise BoardCorrupt(
             f"board {head.board_id}: the journal ends at entry {loaded.fold.seq}, its head says {target}",
@@ -78,10 +108,12 @@ async def load_board(
     return loaded
 
 
-async def entry_pages(store: Store, board_id: str, *, after: int, until: int) -> AsyncIterator[list[Entry]]:
+async def entry_pages(
+    store: Store, board_id: str, *, after: int, until: int, page_max: int = _PAGE_ENTRIES
+) -> AsyncIterator[list[Entry]]:
     """The entries ``after < seq <= until`` in order, in pages; stops early where the journal ends."""
     while after < until:
-        page = await store.entries(board_id, after=after, limit=min(_PAGE_ENTRIES, until - after))
+        page = await store.entries(board_id, after=after, limit=min(page_max, until - after))
         if not page:
             return
         yield page
@@ -105,11 +137,13 @@ def compress_snapshot(data: bytes, layout: Layout, expected_checksum: str) -> by
     return zlib.compress(data)
 
 
-def snapshot_digest(record: SnapshotRecord) -> str:
-    """sha256 over everything in a snapshot but the digest itself, in lower-case hex."""
+def snapshot_digest(record: SnapshotRecord | BaseRecord) -> str:
+    """sha256 over everything in a snapshot or base but the digest itself, in lower-case hex."""
     header = [record.board_id, record.seq, record.entry_hash, record.version, record.checkpoint_hash, record.meta]
     digest = hashlib.sha256(json.dumps(header, separators=(",", ":")).encode())
     digest.update(hashlib.sha256(record.data).digest())
+    if isinstance(record, BaseRecord):
+        digest.update(hashlib.sha256(record.origins).digest())
     return digest.hexdigest()
 
 
@@ -124,23 +158,73 @@ def still_waiting(document: Document, updates: tuple[bytes, ...]) -> tuple[bytes
 async def _from_snapshot(
     store: Store, head: BoardHead, layout: Layout | None, target: int, client_id: int | None
 ) -> LoadedBoard:
-    for record in await store.snapshots(head.board_id, at_most=target):
+    """The nearest state at or before ``target`` that is stored and verifies."""
+    at_most = target
+    while at_most > 0:
         try:
-            return open_snapshot(record, head.epoch, layout, client_id=client_id)
-        except (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken) as error:
-            logger.warning("board %s: snapshot at entry %d is unusable: %s", head.board_id, record.seq, error)
-    document = Document(layout, strays=True, client_id=client_id)
-    return LoadedBoard(document=document, fold=Fold(epoch=head.epoch))
+            found = await store.snapshots(head.board_id, at_most=at_most, limit=1)
+            if not found or found[0].seq < head.base_seq:
+                break
+            at_most = found[0].seq - 1
+            return open_snapshot(found[0], head.epoch, layout, client_id=client_id)
+        except UNUSABLE as error:
+            logger.warning("board %s: snapshot at entry %d is unusable: %s", head.board_id, at_most + 1, error)
+        except BoardCorrupt as error:
+            if error.seq is None:
+                raise
+            at_most = error.seq - 1
+            logger.warning("board %s: snapshot at entry %d is unusable: %s", head.board_id, error.seq, error)
+    if head.base_seq == 0 or target == 0:
+        document = Document(layout, strays=True, client_id=client_id)
+        return LoadedBoard(document=document, fold=Fold(epoch=head.epoch))
+    base = await store.base(head.board_id)
+    if base is None or base.seq != head.base_seq:
+        raise BoardCorrupt(
+            f"board {head.board_id}: there is no base at entry {head.base_seq}; restore the database from a backup",
+            board_id=head.board_id,
+            seq=head.base_seq,
+        )
+    return open_truth(base, head, layout, client_id=client_id)
+
+
+async def _from_pinned(store: Store, head: BoardHead, layout: Layout | None, target: int) -> LoadedBoard:
+    found = await store.snapshots(head.board_id, at_most=target, limit=1)
+    if not found or found[0].seq != target:
+        raise NotFound(
+            f"entry {target} of board {head.board_id} was compacted away; the journal begins after {head.base_seq}",
+            board_id=head.board_id,
+            seq=target,
+        )
+    return open_truth(found[0], head, layout)
+
+
+def open_truth(
+    record: SnapshotRecord | BaseRecord, head: BoardHead, layout: Layout | None, *, client_id: int | None = None
+) -> LoadedBoard:
+    """The board that a base holds, or a pinned snapshot before it: there is nothing to make it good from.
+
+    Raises:
+        BoardCorrupt: it is not what was stored.
+    """
+    try:
+        return open_snapshot(record, head.epoch, layout, client_id=client_id)
+    except UNUSABLE as error:
+        what = "base" if isinstance(record, BaseRecord) else "state that was kept"
+        raise BoardCorrupt(
+            f"board {head.board_id}: the {what} at entry {record.seq} is unusable ({error}); restore the database from "
+            "a backup",
+            board_id=head.board_id,
+            seq=record.seq,
+        ) from error
 
 
 def open_snapshot(
-    record: SnapshotRecord, epoch: str, layout: Layout | None, *, client_id: int | None = None
+    record: SnapshotRecord | BaseRecord, epoch: str, layout: Layout | None, *, client_id: int | None = None
 ) -> LoadedBoard:
-    """The board that a snapshot holds, in a document with this client id.
+    """The board that a snapshot or base holds, in a document with this client id.
 
     Raises:
-        ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken: it is not what was stored, or not
-            of the board with this ``epoch``.
+        UNUSABLE: it is not what was stored, or not of the board with this ``epoch``.
     """
     if snapshot_digest(record) != record.sha256:
         raise ValueError("its content does not match its sha256")

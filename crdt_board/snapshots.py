@@ -1,14 +1,20 @@
-"""Taking snapshots: captured in the writer's task, verified and compressed in a thread, then stored."""
+"""Taking snapshots: captured in the writer's task, verified and compressed in a thread, then stored.
+
+The newest ones make opening fast. Of older ones a bounded number stays, spread over the journal, so that a version far
+back is never far from one of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crdt_board.errors import BoardError
 from crdt_board.fold import Fold
 from crdt_board.layout import Layout
+from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard, compress_snapshot, encode_snapshot, snapshot_digest
 from crdt_board.store.contract import SnapshotRecord, Store
 
@@ -45,28 +51,61 @@ def capture(loaded: LoadedBoard) -> CapturedBoard:
     )
 
 
-async def save(store: Store, board_id: str, captured: CapturedBoard, *, keep: int) -> None:
-    """Verify the captured bytes by loading them back, and store them.
+async def record_of(board_id: str, captured: CapturedBoard) -> SnapshotRecord | None:
+    """The captured board as a record, or None when its bytes do not load back to the state that they were taken from.
+
+    Loads and compresses them in a thread.
+    """
+    data = await asyncio.to_thread(compress_snapshot, captured.raw, captured.layout, captured.checksum)
+    if data is None:
+        return None
+    record = SnapshotRecord(
+        board_id=board_id,
+        seq=captured.seq,
+        entry_hash=captured.entry_hash,
+        version=captured.version,
+        checkpoint_hash=captured.checkpoint_hash,
+        meta=captured.meta,
+        data=data,
+        sha256="",
+    )
+    return replace(record, sha256=snapshot_digest(record))
+
+
+async def save(store: Store, board_id: str, captured: CapturedBoard, limits: Limits) -> None:
+    """Verify the captured bytes by loading them back, and store them; older snapshots are thinned out.
 
     A failure is logged and nothing else: the journal holds everything, and the next snapshot may work.
     """
     try:
-        data = await asyncio.to_thread(compress_snapshot, captured.raw, captured.layout, captured.checksum)
-        if data is None:
+        record = await record_of(board_id, captured)
+        if record is None:
             logger.error("board %s: the snapshot at entry %d does not load back", board_id, captured.seq)
             return
-        record = SnapshotRecord(
-            board_id=board_id,
-            seq=captured.seq,
-            entry_hash=captured.entry_hash,
-            version=captured.version,
-            checkpoint_hash=captured.checkpoint_hash,
-            meta=captured.meta,
-            data=data,
-            sha256="",
-        )
-        await store.save_snapshot(replace(record, sha256=snapshot_digest(record)), keep=keep)
+        seqs = sorted({*await store.snapshot_seqs(board_id), captured.seq})
+        apart = len(captured.raw) // limits.snapshot_bytes_per_entry
+        drop = superfluous(seqs, newest=limits.snapshots_kept, spread=limits.snapshots_spread, apart=apart)
+        await store.save_snapshot(record, drop=drop)
     except BoardError as error:
         logger.warning("board %s: no snapshot at entry %d: %s", board_id, captured.seq, error)
     except Exception:  # the boundary of a background task
         logger.exception("board %s: no snapshot at entry %d", board_id, captured.seq)
+
+
+def superfluous(seqs: Sequence[int], *, newest: int, spread: int, apart: int) -> list[int]:
+    """Which of the ascending ``seqs`` to drop, so that the ``newest`` stay and at most ``spread`` before them.
+
+    Those go first that leave the smallest gap: what stays is about evenly apart, at most twice as far as it could be.
+    Nor do any stay that are nearer to their neighbours than ``apart`` entries.
+    """
+    older, dropped = [0, *seqs[:-newest], *seqs[-newest:][:1]], []
+
+    def gap_without(index: int) -> int:
+        return older[index + 1] - older[index - 1]
+
+    while len(older) > 2:
+        victim = min(range(1, len(older) - 1), key=gap_without)
+        if len(older) - 2 <= spread and gap_without(victim) >= 2 * apart:
+            break
+        dropped.append(older.pop(victim))
+    return dropped

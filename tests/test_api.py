@@ -175,6 +175,45 @@ def test_the_command_is_installed() -> None:
     assert all(name in done.stdout for name in ("boards", "show", "history", "diff", "blame", "verify"))
 
 
+async def test_a_board_is_compacted(client: httpx.AsyncClient) -> None:
+    """What would go is said first; afterwards it is gone, and the rest is as it was."""
+    before = await got(client, f"/{BOARD}/state")
+    address = f"/api/boards/{BOARD}/compact"
+    planned = await client.post(address, json={"keep_versions": 1, "dry_run": True})
+    assert (planned.status_code, planned.json()["dropped"]) == (200, [{"first": 1, "last": 1}])
+    assert (await client.get(f"/api/boards/{BOARD}/state", params={"version": 1})).status_code == 200
+    done = await client.post(address, json={"keep_versions": 1})
+    assert done.json()["entries"] == planned.json()["entries"] > 0
+    gone = await client.get(f"/api/boards/{BOARD}/state", params={"version": 1})
+    assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+    assert "was compacted away" in gone.json()["detail"]
+    assert await got(client, f"/{BOARD}/state") == before
+    assert (await client.post(address, json={"keep": 1})).status_code == 422
+    assert (await client.post("/api/boards/nope/compact", json={})).status_code == 404
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_the_command_line_compacts(client: httpx.AsyncClient, database: Path, place: str) -> None:
+    """The same over a file, while a server has it open, and over that server."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+
+    async def run(*arguments: str) -> str:
+        code, said, problems = await asyncio.to_thread(crdt_board, "compact", BOARD, *arguments, *where)
+        assert (code, problems) == (0, "")
+        return said
+
+    assert "0 versions and 0 entries" in await run()
+    assert "0 versions and 0 entries" in await run("--newer-than", "30d")
+    assert "would go: versions 1\n" in await run("--keep-versions", "1", "--dry-run")
+    report = json.loads(await run("--keep-versions", "1", "--no-keep-tagged", "--json"))
+    assert (report["dry_run"], report["kept"][0]["why"]) == (False, "the newest")
+    code, _, problems = await asyncio.to_thread(crdt_board, "compact", BOARD, "--newer-than", "soon", *where)
+    assert (code, problems.count("\n")) == (1, 1)
+    assert "give an age as 30d" in problems
+    code, said, _ = await asyncio.to_thread(crdt_board, "verify", BOARD, *where)
+    assert (code, "a base at entry" in said) == (0, True)
+
+
 @pytest.mark.parametrize("place", ["file", "server"])
 async def test_the_command_line_shows_a_boards_past(client: httpx.AsyncClient, database: Path, place: str) -> None:
     """The same commands, with the same answers, over a file and over a server."""

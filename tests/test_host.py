@@ -200,11 +200,11 @@ async def test_leaving_and_rejoining_while_boards_close_loses_nothing(monkeypatc
     closings = 0
 
     class Slow(Shared):
-        async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
+        async def save_snapshot(self, snapshot: SnapshotRecord, *, drop: Sequence[int] = ()) -> None:
             nonlocal closings
             closings += 1
             await asyncio.sleep(seeded.uniform(0, 0.05))
-            await super().save_snapshot(snapshot, keep=keep)
+            await super().save_snapshot(snapshot, drop=drop)
 
     async def come_and_go(host: BoardHost, board_id: str, agent: str) -> set[str]:
         acknowledged = set()

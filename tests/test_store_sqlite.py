@@ -185,6 +185,17 @@ async def test_an_empty_file_becomes_a_database(path: Path) -> None:
     await store.close()
 
 
+async def test_a_database_without_anything_becomes_one_of_boards(path: Path) -> None:
+    """A SQLite file with a header and no table, as one is for a moment when it is made, is taken as new."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.close()
+    assert path.stat().st_size > 0
+    store = await SqliteStore.open(path)
+    assert await store.boards() == []
+    await store.close()
+
+
 async def test_any_file_name_will_do(tmp_path: Path) -> None:
     """A name with characters that mean something in a URI is that file and no other."""
     name = "50% of #1?mode=memory & more ü.db"
@@ -322,10 +333,10 @@ async def test_a_full_database_is_unavailable_until_there_is_space(store: Sqlite
         await store.append([request])
     assert await store.entries("job", after=0, limit=10) == []
     with pytest.raises(StoreUnavailable, match="the disk is full"):
-        await store.save_snapshot(snapshot("job", 1, b"x" * 100_000), keep=1)
+        await store.save_snapshot(snapshot("job", 1, b"x" * 100_000))
     await store._file._writer.run(lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchone())
     assert await store.append([request]) == [Appended(seq=2)]
-    await store.save_snapshot(snapshot("job", 1, b"x" * 100_000), keep=1)
+    await store.save_snapshot(snapshot("job", 1, b"x" * 100_000))
 
 
 async def test_a_disk_that_refuses_is_unavailable_until_it_works(store: SqliteStore, path: Path) -> None:
@@ -413,7 +424,7 @@ async def test_any_damaged_row_is_reported(
     writer = JournalWriter(await make_board(store))
     await store.append([writer.commit("plan", key=key("k"))])
     await store.add_schema("job", schema(1))
-    await store.save_snapshot(snapshot("job", 1), keep=1)
+    await store.save_snapshot(snapshot("job", 1))
     damage(path, statement, value)
     calls = {
         "head": lambda: store.head("job"),
@@ -450,6 +461,8 @@ async def test_garbage_in_the_file_is_reported(path: Path) -> None:
 
 async def test_an_entry_costs_less_than_a_hundred_bytes(path: Path) -> None:
     """Beyond its payload an entry takes at most a hundred bytes of the file."""
+    await (await SqliteStore.open(path)).close()
+    empty = path.stat().st_size
     store = await SqliteStore.open(path)
     writer = JournalWriter(await make_board(store), author="planner")
     await store.close()

@@ -4,6 +4,19 @@ from crdt_board.history.blame import Stretch
 from crdt_board.history.board_history import BoardHistory, Fork
 from crdt_board.history.differences import Difference, Hunk, StateDiff
 from crdt_board.history.edits import PathEdit
+from crdt_board.history.retention import CompactionReport, Retention
 from crdt_board.history.verification import Problem, Verification
 
-__all__ = ["BoardHistory", "Difference", "Fork", "Hunk", "PathEdit", "Problem", "StateDiff", "Stretch", "Verification"]
+__all__ = [
+    "BoardHistory",
+    "CompactionReport",
+    "Difference",
+    "Fork",
+    "Hunk",
+    "PathEdit",
+    "Problem",
+    "Retention",
+    "StateDiff",
+    "Stretch",
+    "Verification",
+]

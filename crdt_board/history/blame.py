@@ -7,9 +7,12 @@ whoever deleted or inserted what around it since.
 
 from __future__ import annotations
 
+import json
+import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pydantic import BaseModel, ConfigDict
 
@@ -68,11 +71,59 @@ class Origins:
                     ends.append(end)
                     self._origins.setdefault(client, []).append(origin)
 
+    def encode(self) -> bytes:
+        """All of it in few bytes, for when the entries are gone: columns of small numbers, as compressed JSON."""
+        known = sorted({origin for origins in self._origins.values() for origin in origins}, key=lambda each: each.seq)
+        authors = {author: index for index, author in enumerate(dict.fromkeys(each.author for each in known))}
+        places = {origin: index for index, origin in enumerate(known)}
+        content = {
+            "authors": list(authors),
+            "seqs": _steps(each.seq for each in known),
+            "by": [authors[each.author] for each in known],
+            "times": _steps(each.time_ms for each in known),
+            "clients": [
+                [client, _steps(self._ends[client][1:]), _steps(places[each] for each in origins)]
+                for client, origins in self._origins.items()
+            ],
+        }
+        return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 9)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Origins:
+        """The inverse of `encode`.
+
+        Raises:
+            ValueError, KeyError, TypeError, IndexError, zlib.error: ``data`` was not made by `encode`.
+        """
+        content = json.loads(zlib.decompress(data))
+        authors = content["authors"]
+        known = [
+            Origin(seq, authors[author], time_ms)
+            for seq, author, time_ms in zip(
+                accumulate(content["seqs"]), content["by"], accumulate(content["times"]), strict=True
+            )
+        ]
+        origins = cls()
+        for client, ends, places in content["clients"]:
+            origins._ends[client] = [0, *accumulate(ends)]
+            origins._origins[client] = [known[place] for place in accumulate(places)]
+        return origins
+
     def of(self, client: int, clock: int) -> tuple[Origin, int]:
         """What brought this clock, and the clock up to which that holds."""
         ends = self._ends[client]
         index = bisect_right(ends, clock)
         return self._origins[client][index - 1], ends[index]
+
+
+def _steps(numbers: Iterable[int]) -> Sequence[int]:
+    """Each number as the step from the one before it."""
+    last = 0
+    steps: list[int] = []
+    for number in numbers:
+        steps.append(number - last)
+        last = number
+    return steps
 
 
 def attribute(blocks: Iterable[TextBlock], origins: Origins) -> Iterator[tuple[str, Origin]]:

@@ -15,9 +15,11 @@ from crdt_board.checkpoints import Checkpoint
 from crdt_board.document import field_of
 from crdt_board.errors import BadRequest, BoardCorrupt, NotFound
 from crdt_board.history.blame import Origin, Origins, Stretch, attribute
+from crdt_board.history.compaction import Compaction, origins_of
 from crdt_board.history.differences import StateDiff, state_differences
 from crdt_board.history.edits import PathEdit, differences_at, may_touch
 from crdt_board.history.inspection import Inspection
+from crdt_board.history.retention import CompactionReport, Retention
 from crdt_board.history.verification import Verification
 from crdt_board.journal import unpack_updates, verify_chain
 from crdt_board.layout import Layout
@@ -136,7 +138,7 @@ class BoardHistory:
         """Up to ``limit`` entries with ``seq < before`` (all when None) that changed ``path``, newest first.
 
         ``path`` is a field, or a key or item inside one, as in `Board.changes`. Reads the journal backwards until there
-        are enough, and once more forwards from the oldest of them.
+        are enough, and once more forwards from the oldest of them. What was compacted away is not there any more.
 
         Raises:
             BadRequest: the path names no field.
@@ -148,8 +150,8 @@ class BoardHistory:
         end = head.seq + 1 if before is None else min(before, head.seq + 1)
         found: list[PathEdit] = []
         async with self._looking:
-            while end > 1 and len(found) < limit:
-                marked, end = await self._marked(path, end, limit - len(found))
+            while end > head.base_seq + 1 and len(found) < limit:
+                marked, end = await self._marked(path, end, limit - len(found), head.base_seq + 1)
                 if marked:
                     found += reversed(await self._edits_at(path, marked, head, layout))
         return await self._with_versions(found)
@@ -157,7 +159,8 @@ class BoardHistory:
     async def blame(self, path: str, version: int | None) -> list[Stretch]:
         """Who wrote each stretch of the text at ``path``, in the order of the text; as of now when ``version`` is None.
 
-        Reads the whole journal up to there.
+        Reads the whole journal up to there. What was written in entries that were compacted away is dated with the
+        first version which holds it that was kept.
 
         Raises:
             NotFound: there is no such version, or no such record.
@@ -166,8 +169,10 @@ class BoardHistory:
         async with self._looking:
             loaded = await self.load(version)
             text = _text_of(loaded, path)
-            origins = Origins()
-            async for page in entry_pages(self._store, self._board_id, after=0, until=loaded.fold.seq):
+            base = await self._store.base(self._board_id)
+            origins = Origins() if base is None else origins_of(base)
+            after = base.seq if base is not None else 0
+            async for page in entry_pages(self._store, self._board_id, after=after, until=loaded.fold.seq):
                 for entry in page:
                     origins.add(unpack_updates(entry.payload), Origin(entry.seq, entry.author, entry.time_ms))
         found: list[Stretch] = []
@@ -205,11 +210,32 @@ class BoardHistory:
         async with self._looking:
             return await Inspection(self._store, self._board_id, on_progress).run()
 
-    async def _marked(self, path: str, end: int, wanted: int) -> tuple[list[int], int]:
-        """The newest entries before ``end`` that may have changed ``path``, ascending, and the next ``end``."""
+    async def compact(
+        self, policy: Retention, *, dry_run: bool = False, on_progress: Callable[[int, int], None] = _no_progress
+    ) -> CompactionReport:
+        """Squash what no version needs that the policy keeps; with ``dry_run`` only say what would go.
+
+        The board may be open, and written, in any number of processes meanwhile. What the board holds does not change,
+        nor do the ids of its items, so that clients which were away go on with a small difference. Versions that go
+        answer `NotFound` from then on; edits before the oldest of the newest versions that stay are not in `edits` any
+        more, but `blame` still knows who wrote them. Durable on return. Cancelled, or ended by a failure of the store,
+        it has taken place or not, and the next compaction or opening removes what it left.
+
+        Raises:
+            Conflict: somebody else compacted the board at the same time.
+            BoardCorrupt: what is to be squashed does not verify; nothing was removed.
+        """
+        async with self._looking:
+            schemas = await self._known_schemas()
+            await schemas.reload()
+            return await Compaction(self._store, self._board_id, schemas, on_progress).run(policy, dry_run=dry_run)
+
+    async def _marked(self, path: str, end: int, wanted: int, first: int) -> tuple[list[int], int]:
+        """The newest entries from ``first`` to before ``end`` that may have changed ``path``, ascending, and the next
+        ``end``."""
         marked: list[int] = []
-        while end > 1 and len(marked) < wanted:
-            start = max(1, end - _PAGE_ENTRIES)
+        while end > first and len(marked) < wanted:
+            start = max(first, end - _PAGE_ENTRIES)
             page = await self._store.entries(self._board_id, after=start - 1, limit=end - start)
             for entry in reversed(page):
                 if len(marked) == wanted:
@@ -275,8 +301,11 @@ class BoardHistory:
         return await self._load_version(await self._checkpoint(version))
 
     async def _load_version(self, checkpoint: Checkpoint) -> LoadedBoard:
-        layout = await self._layout(checkpoint.schema_version)
-        loaded = await load_board(self._store, await self._head(), layout, until=checkpoint.seq)
+        layout, head = await self._layout(checkpoint.schema_version), await self._head()
+        try:
+            loaded = await load_board(self._store, head, layout, until=checkpoint.seq)
+        except NotFound:
+            raise _compacted(self._board_id, checkpoint.version) from None
         if loaded.document.checksum() != checkpoint.checksum:
             raise BoardCorrupt(
                 f"board {self._board_id}: the state at version {checkpoint.version} does not have the checksum that "
@@ -290,20 +319,34 @@ class BoardHistory:
         checkpoint = await self._store.checkpoint(self._board_id, version)
         if checkpoint is None:
             newest = (await self._head()).version
+            if 0 < version <= newest:
+                raise _compacted(self._board_id, version)
             raise NotFound(f"board {self._board_id} has no version {version}; the newest is {newest}")
         return checkpoint
 
     async def _layout(self, number: int | None) -> Layout:
         """The schema under a number, the newest when None; an empty one when no model was ever used."""
+        schemas = await self._known_schemas()
+        if number is None:
+            await schemas.reload()
+            return schemas.newest or _NO_LAYOUT
+        return await schemas.layout_of(number) or _NO_LAYOUT
+
+    async def _known_schemas(self) -> BoardSchemas:
         if self._schemas is None:
             self._schemas = BoardSchemas(self._store, self._board_id, await self._store.schemas(self._board_id))
-        if number is None:
-            await self._schemas.reload()
-            return self._schemas.newest or _NO_LAYOUT
-        return await self._schemas.layout_of(number) or _NO_LAYOUT
+        return self._schemas
 
     async def _head(self) -> BoardHead:
         return await existing_head(self._store, self._board_id)
+
+
+def _compacted(board_id: str, version: int) -> NotFound:
+    return NotFound(
+        f"version {version} of board {board_id} was compacted away; list the checkpoints for those that were kept",
+        board_id=board_id,
+        version=version,
+    )
 
 
 def _text_of(loaded: LoadedBoard, path: str) -> pycrdt.Text | None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 
 from pydantic import ValidationError
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint, is_intact
-from crdt_board.document import Document, DocumentBroken
-from crdt_board.errors import BoardCorrupt, MalformedUpdate
+from crdt_board.document import Document
+from crdt_board.errors import BoardCorrupt
 from crdt_board.fold import Fold
+from crdt_board.history.compaction import origins_of
 from crdt_board.history.verification import Problem, RecordKind, Verification
 from crdt_board.journal import Entry, verify_chain
 from crdt_board.layout import Layout
-from crdt_board.loading import LoadedBoard, apply_entries, open_snapshot
+from crdt_board.loading import UNUSABLE, LoadedBoard, apply_entries, open_snapshot, open_truth
 from crdt_board.store.contract import BoardHead, SnapshotRecord, Store
 from crdt_board.store.lookup import existing_head
 
@@ -44,17 +44,88 @@ class Inspection:
         snapshots = await self._read_snapshots(head)
         loaded = LoadedBoard(document=Document(), fold=Fold(epoch=head.epoch))
         if await self._read_schemas():
-            self._declare(loaded.document, len(self._layouts))
-            await self._walk(loaded, head)
+            await self._read_kept(head)
+            found = await self._read_base(head) if head.base_seq else loaded
+            if found is not None:
+                loaded = found
+                self._declare(loaded.document, len(self._layouts))
+                await self._walk(loaded, head)
         await self._compare_checkpoints(head)
         return Verification(
             board_id=self._board_id,
-            entries=loaded.fold.seq,
+            base_seq=head.base_seq,
+            entries=max(0, loaded.fold.seq - head.base_seq),
             checkpoints=len(self._checkpoints),
             snapshots=snapshots,
             good_version=self._good_version,
             problems=tuple(self._problems),
         )
+
+    async def _read_kept(self, head: BoardHead) -> None:
+        """The checkpoints up to the base that are still there, and the states of those before it."""
+        states = {seq: self._snapshots.pop(seq) for seq in sorted(self._snapshots) if seq < head.base_seq}
+        try:
+            kept = await self._kept_checkpoints(head)
+        except BoardCorrupt as error:
+            self._note("checkpoint", None, str(error))
+            return
+        for checkpoint in kept:
+            number = checkpoint.version
+            self._checkpoints[number] = checkpoint.hash
+            if not is_intact(checkpoint):
+                self._note("checkpoint", number, f"checkpoint {number} does not match its hash")
+            elif checkpoint.seq in states:
+                self._compare_kept(head, checkpoint, states[checkpoint.seq])
+
+    async def _kept_checkpoints(self, head: BoardHead) -> list[Checkpoint]:
+        """Those up to the base, in order."""
+        kept: list[Checkpoint] = []
+        before: int | None = None
+        while head.base_seq:
+            page = await self._store.checkpoints(self._board_id, before=before, limit=_PAGE_CHECKPOINTS)
+            if not page:
+                break
+            kept += [checkpoint for checkpoint in page if checkpoint.seq <= head.base_seq]
+            before = page[-1].version
+        return kept[::-1]
+
+    def _compare_kept(self, head: BoardHead, checkpoint: Checkpoint, record: SnapshotRecord) -> None:
+        number = checkpoint.version
+        try:
+            found = open_truth(record, head, None)
+        except BoardCorrupt as error:
+            self._note("snapshot", record.seq, str(error))
+            return
+        if found.fold.checkpoint_hash != checkpoint.hash or not self._has_state_of(found, checkpoint):
+            self._note("snapshot", record.seq, f"the state that was kept is not that of version {number}")
+        else:
+            self._good_version = number
+
+    async def _read_base(self, head: BoardHead) -> LoadedBoard | None:
+        try:
+            base = await self._store.base(self._board_id)
+            if base is None or base.seq != head.base_seq:
+                raise BoardCorrupt("the base is missing", seq=head.base_seq)
+            loaded = open_truth(base, head, None)
+            origins_of(base)
+        except BoardCorrupt as error:
+            self._note("base", head.base_seq, str(error))
+            return None
+        number = loaded.fold.version
+        checkpoint = await self._store.checkpoint(self._board_id, number) if number else None
+        if number and loaded.fold.version_seq == base.seq:
+            if checkpoint is None or checkpoint.hash != loaded.fold.checkpoint_hash:
+                self._note("base", base.seq, f"the base is not at the version {number} that was recorded")
+            elif not self._has_state_of(loaded, checkpoint):
+                self._note("base", base.seq, f"the base does not have the checksum recorded for version {number}")
+            else:
+                self._good_version = number
+        return loaded
+
+    def _has_state_of(self, loaded: LoadedBoard, checkpoint: Checkpoint) -> bool:
+        if not self._declare(loaded.document, checkpoint.schema_version):
+            return False
+        return loaded.document.checksum() == checkpoint.checksum
 
     async def _walk(self, loaded: LoadedBoard, head: BoardHead) -> None:
         while loaded.fold.seq < head.seq:
@@ -125,7 +196,7 @@ class Inspection:
         layout = loaded.document.layout
         try:
             found = open_snapshot(record, loaded.fold.epoch, layout)
-        except (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken) as error:
+        except UNUSABLE as error:
             self._note("snapshot", record.seq, f"the snapshot at entry {record.seq} cannot be used: {error}")
             return
         if found.fold.hash != loaded.fold.hash or found.document.checksum() != loaded.document.checksum():
@@ -169,8 +240,11 @@ class Inspection:
             except BoardCorrupt as error:
                 self._note("checkpoint", None, str(error))
                 return
-            versions = [checkpoint.version for checkpoint in page]
-            expected = list(range(before - 1, before - 1 - len(page), -1))
+            versions = [checkpoint.version for checkpoint in page if checkpoint.seq > head.base_seq]
+            versions += [
+                checkpoint.version for checkpoint in page[len(versions) :][:1]
+            ]  # up to the base there are gaps
+            expected = list(range(before - 1, before - 1 - len(versions), -1))
             if not page or versions != expected:
                 missing = next((number for number in expected if number not in versions), before - 1)
                 self._note("checkpoint", missing, f"checkpoint {missing} is missing from the list")
@@ -179,6 +253,8 @@ class Inspection:
                 if self._checkpoints.get(checkpoint.version, checkpoint.hash) != checkpoint.hash:
                     text = f"checkpoint {checkpoint.version} is listed otherwise than in the journal"
                     self._note("checkpoint", checkpoint.version, text)
+            if page[-1].seq <= head.base_seq:
+                return
             before = versions[-1]
 
     def _note(self, record: RecordKind, number: int | None, message: str) -> None:

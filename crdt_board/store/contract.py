@@ -20,6 +20,7 @@ class BoardHead:
     """The head row of a board: where its journal ends. ``seq`` 0 and version 0 mean that nothing was written yet.
 
     ``parent`` is a pointer to the checkpoint that the board was forked from, empty for all others.
+    ``base_seq`` is where the journal begins: what was before has become the base (0: it is all there).
     """
 
     board_id: str
@@ -30,6 +31,7 @@ class BoardHead:
     checkpoint_hash: str
     created_ms: int
     parent: str = ""
+    base_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +50,10 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRecord:
-    """Document bytes at ``seq``, only to load faster.
+    """Document bytes at ``seq``: only to load faster, or when ``pinned`` all that is left of a version before the base.
 
     ``data`` is compressed by the engine; ``entry_hash`` is the hash of entry ``seq``; ``meta`` is JSON that the engine
-    needs beside the document (versions, what changed last). ``sha256`` covers all other attributes.
+    needs beside the document (versions, what changed last). ``sha256`` covers all other attributes but ``pinned``.
     """
 
     board_id: str
@@ -62,6 +64,40 @@ class SnapshotRecord:
     meta: str
     data: bytes
     sha256: str
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRecord:
+    """What the journal of a board up to entry ``seq`` has become: the truth about everything before.
+
+    As a snapshot; ``origins`` says in addition which of the entries that are gone brought what. ``sha256`` covers all
+    other attributes.
+    """
+
+    board_id: str
+    seq: int
+    entry_hash: str
+    version: int
+    checkpoint_hash: str
+    meta: str
+    data: bytes
+    origins: bytes
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseMove:
+    """A new base for a board whose base is at ``expected_seq``, or the same again.
+
+    ``pinned`` are the seqs of the pinned snapshots before it that stay, ``forgotten`` versions whose records go.
+    """
+
+    base: BaseRecord
+    epoch: str
+    expected_seq: int
+    pinned: Sequence[int] = ()
+    forgotten: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +238,14 @@ class Store(Protocol):
         ...
 
     async def entries(self, board_id: str, *, after: int, limit: int) -> list[Entry]:
-        """Up to ``limit`` entries with ``seq > after``, ascending."""
+        """Up to ``limit`` entries with ``seq > after``, ascending. Those up to the base are not there."""
         ...
 
     async def checkpoints(self, board_id: str, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
-        """Up to ``limit`` checkpoints with ``version < before`` (all when None), newest first."""
+        """Up to ``limit`` checkpoints with ``version < before`` (all when None), newest first.
+
+        Of those made by entries up to the base, the ones that `keep_checkpoints` was told of.
+        """
         ...
 
     async def checkpoint(self, board_id: str, version: int) -> Checkpoint | None:
@@ -249,18 +288,60 @@ class Store(Protocol):
         """
         ...
 
-    async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
-        """Store a snapshot and drop all but the ``keep`` newest of its board.
+    async def save_snapshot(self, snapshot: SnapshotRecord, *, drop: Sequence[int] = ()) -> None:
+        """Store a snapshot, and drop those at the seqs ``drop`` that are not pinned.
 
-        A snapshot at the same seq is replaced, so that one which turned out to be damaged can be made good.
+        A snapshot at the same seq is replaced, so that one which turned out to be damaged can be made good; it stays
+        pinned if it was. One before the base is stored only when it is pinned.
 
         Raises:
             NotFound: there is no such board.
         """
         ...
 
-    async def snapshots(self, board_id: str, *, at_most: int | None = None) -> list[SnapshotRecord]:
-        """Snapshots with ``seq <= at_most`` (all when None), newest first."""
+    async def snapshots(
+        self, board_id: str, *, at_most: int | None = None, limit: int | None = None
+    ) -> list[SnapshotRecord]:
+        """Up to ``limit`` snapshots with ``seq <= at_most`` (all when None), newest first."""
+        ...
+
+    async def snapshot_seqs(self, board_id: str, *, pinned: bool = False) -> list[int]:
+        """Where there are snapshots that are pinned, or that are not, ascending."""
+        ...
+
+    async def base(self, board_id: str) -> BaseRecord | None:
+        """What the journal up to the head's ``base_seq`` has become; None while all of it is there."""
+        ...
+
+    async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
+        """The versions up to ``at_most`` that idempotency keys led to, ascending."""
+        ...
+
+    async def keep_checkpoints(self, board_id: str, versions: Sequence[int]) -> None:
+        """Let the records of these checkpoints outlive the entries that made them. Those that are not there are passed
+        over.
+        """
+        ...
+
+    async def move_base(self, move: BaseMove) -> bool:
+        """Replace the journal up to the new base by it, in one transaction; durable on return.
+
+        From then on the entries up to it are not read any more, nor are checkpoints before it that were not kept;
+        snapshots before it are gone but for ``pinned``. `drop_squashed` then removes what is not read.
+
+        False, and nothing was changed: the base or epoch is another than was expected, the journal does not reach so
+        far, or one of ``pinned`` is not there.
+        """
+        ...
+
+    async def drop_squashed(self, board_id: str, *, limit: int) -> int:
+        """Remove up to ``limit`` entries at or before the base, oldest first, with their checkpoints that are not
+        kept. Returns how many were removed: 0 when none is left.
+        """
+        ...
+
+    async def give_back(self, *, limit_bytes: int) -> bool:
+        """Give up to about ``limit_bytes`` of unused space back to the file system; True when there is more."""
         ...
 
     async def wait_for_others(self) -> None:

@@ -6,7 +6,6 @@ Keeps every promise of the contract but durability. `MemoryStore.peer` stands fo
 from __future__ import annotations
 
 import asyncio
-import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakSet
@@ -22,6 +21,8 @@ from crdt_board.store.contract import (
     Append,
     Appended,
     AppendResult,
+    BaseMove,
+    BaseRecord,
     BoardHead,
     HeadMoved,
     KeyRecord,
@@ -36,7 +37,12 @@ from crdt_board.store.contract import (
 class _Board:
     head: BoardHead
     entries: list[Entry] = field(default_factory=list)
-    checkpoints: list[Checkpoint] = field(default_factory=list)
+    """From the one after ``dropped_seq``."""
+    dropped_seq: int = 0
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    """By version, ascending."""
+    kept: set[int] = field(default_factory=set)
+    base: BaseRecord | None = None
     keys: dict[str, KeyRecord] = field(default_factory=dict)
     schemas: list[SchemaRecord] = field(default_factory=list)
     free_client_ids: set[int] = field(default_factory=set)
@@ -163,25 +169,31 @@ class MemoryStore:
             version, checkpoint_hash = request.checkpoints[-1].version, request.checkpoints[-1].hash
         board.head = replace(board.head, seq=last.seq, hash=last.hash, version=version, checkpoint_hash=checkpoint_hash)
         board.entries.extend(request.entries)
-        board.checkpoints.extend(request.checkpoints)
+        board.checkpoints.update((made.version, made) for made in request.checkpoints)
         board.keys.update((record.key, record) for record in request.keys)
         board.schemas.extend(request.schemas)
         return Appended(seq=last.seq)
 
     async def entries(self, board_id: str, *, after: int, limit: int) -> list[Entry]:
         board = self._find(board_id)
-        start = max(after, 0)
-        return board.entries[start : start + max(limit, 0)] if board else []
+        if board is None:
+            return []
+        start = max(after, board.head.base_seq) - board.dropped_seq
+        return board.entries[start : start + max(limit, 0)]
 
     async def checkpoints(self, board_id: str, *, before: int | None = None, limit: int = 100) -> list[Checkpoint]:
         board = self._find(board_id)
-        found = board.checkpoints if board else []
-        earlier = found if before is None else found[: max(before - 1, 0)]
-        return earlier[::-1][: max(limit, 0)]
+        found = [
+            made
+            for made in (reversed(board.checkpoints.values()) if board else ())
+            if (before is None or made.version < before) and _is_read(board, made)
+        ]
+        return found[: max(limit, 0)]
 
     async def checkpoint(self, board_id: str, version: int) -> Checkpoint | None:
         board = self._find(board_id)
-        return board.checkpoints[version - 1] if board and 0 < version <= len(board.checkpoints) else None
+        found = board.checkpoints.get(version) if board else None
+        return found if found and _is_read(board, found) else None
 
     async def keys(self, board_id: str, keys: Sequence[str]) -> dict[str, KeyRecord]:
         board = self._find(board_id)
@@ -214,20 +226,76 @@ class MemoryStore:
             raise NotFound(f"board {board_id} was made anew", board_id=board_id)
         board.free_client_ids.update(client_ids)
 
-    async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
-        assert keep > 0, keep
+    async def save_snapshot(self, snapshot: SnapshotRecord, *, drop: Sequence[int] = ()) -> None:
         board = self._get(snapshot.board_id)
-        board.snapshots[snapshot.seq] = snapshot
-        for seq in sorted(board.snapshots)[:-keep]:
-            del board.snapshots[seq]
+        there = board.snapshots.get(snapshot.seq)
+        if snapshot.pinned or snapshot.seq >= board.head.base_seq:
+            pinned = snapshot.pinned or (there is not None and there.pinned)
+            board.snapshots[snapshot.seq] = replace(snapshot, pinned=pinned)
+        for seq in drop:
+            if seq in board.snapshots and not board.snapshots[seq].pinned:
+                del board.snapshots[seq]
 
-    async def snapshots(self, board_id: str, *, at_most: int | None = None) -> list[SnapshotRecord]:
+    async def snapshots(
+        self, board_id: str, *, at_most: int | None = None, limit: int | None = None
+    ) -> list[SnapshotRecord]:
         board = self._find(board_id)
         if board is None:
             return []
-        seqs = sorted(board.snapshots)
-        end = len(seqs) if at_most is None else bisect.bisect_right(seqs, at_most)
-        return [board.snapshots[seq] for seq in reversed(seqs[:end])]
+        seqs = sorted((seq for seq in board.snapshots if at_most is None or seq <= at_most), reverse=True)
+        return [board.snapshots[seq] for seq in seqs[: None if limit is None else max(limit, 0)]]
+
+    async def snapshot_seqs(self, board_id: str, *, pinned: bool = False) -> list[int]:
+        board = self._find(board_id)
+        return sorted(seq for seq, there in board.snapshots.items() if there.pinned == pinned) if board else []
+
+    async def base(self, board_id: str) -> BaseRecord | None:
+        board = self._find(board_id)
+        return board.base if board else None
+
+    async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
+        board = self._find(board_id)
+        return sorted({used.version for used in board.keys.values() if used.version <= at_most}) if board else []
+
+    async def keep_checkpoints(self, board_id: str, versions: Sequence[int]) -> None:
+        board = self._get(board_id)
+        board.kept.update(version for version in versions if version in board.checkpoints)
+
+    async def move_base(self, move: BaseMove) -> bool:
+        base = move.base
+        board = self._find(base.board_id)
+        if (
+            board is None
+            or (board.head.epoch, board.head.base_seq) != (move.epoch, move.expected_seq)
+            or not move.expected_seq <= base.seq <= board.head.seq
+            or any(seq not in board.snapshots or not board.snapshots[seq].pinned for seq in move.pinned)
+        ):
+            return False
+        board.base = base
+        board.head = replace(board.head, base_seq=base.seq)
+        for seq in [seq for seq in board.snapshots if seq < base.seq and seq not in move.pinned]:
+            del board.snapshots[seq]
+        for version in move.forgotten:
+            board.kept.discard(version)
+            made = board.checkpoints.get(version)
+            if made is not None and made.seq <= board.dropped_seq:
+                del board.checkpoints[version]
+        self._disturb_others()
+        return True
+
+    async def drop_squashed(self, board_id: str, *, limit: int) -> int:
+        board = self._get(board_id)
+        gone = board.entries[: max(0, min(limit, board.head.base_seq - board.dropped_seq))]
+        del board.entries[: len(gone)]
+        board.dropped_seq += len(gone)
+        for version in [v for v, made in board.checkpoints.items() if made.seq <= board.dropped_seq]:
+            if version not in board.kept:
+                del board.checkpoints[version]
+        return len(gone)
+
+    async def give_back(self, *, limit_bytes: int) -> bool:
+        self._check_open()
+        return False
 
     async def wait_for_others(self) -> None:
         self._check_open()
@@ -256,3 +324,7 @@ class MemoryStore:
 
 def _is_fork(head: BoardHead, parent_id: str) -> bool:
     return bool(head.parent) and parse_pointer(head.parent).board_id == parent_id
+
+
+def _is_read(board: _Board | None, checkpoint: Checkpoint) -> bool:
+    return board is not None and (checkpoint.seq > board.head.base_seq or checkpoint.version in board.kept)

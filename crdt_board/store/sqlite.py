@@ -22,6 +22,8 @@ from crdt_board.store.contract import (
     Append,
     Appended,
     AppendResult,
+    BaseMove,
+    BaseRecord,
     BoardHead,
     HeadMoved,
     KeyRecord,
@@ -165,21 +167,60 @@ class SqliteStore:
 
         await self._file.write(give)
 
-    async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
-        assert keep > 0, keep
-
+    async def save_snapshot(self, snapshot: SnapshotRecord, *, drop: Sequence[int] = ()) -> None:
         def save(connection: sqlite3.Connection) -> None:
             board = _board_key(connection, snapshot.board_id)
             connection.execute(_SQL["save_snapshot"], rows.write_snapshot(board, snapshot))
-            connection.execute(_SQL["drop_snapshots"], {"board": board, "keep": keep})
+            connection.execute(_SQL["drop_snapshots"], {"board": board, "seqs": json.dumps(list(drop))})
 
         await self._file.write(save)
 
-    async def snapshots(self, board_id: str, *, at_most: int | None = None) -> list[SnapshotRecord]:
+    async def snapshots(
+        self, board_id: str, *, at_most: int | None = None, limit: int | None = None
+    ) -> list[SnapshotRecord]:
         bound = rows.SEQ_MAX if at_most is None else min(at_most, rows.SEQ_MAX)
         if bound < 0:
             return []
-        return await self._read(rows.read_snapshot, "snapshots", board_id, seq_column=0, at_most=bound)
+        bounds = {"at_most": bound, "limit": _INTEGER_MAX if limit is None else _clamp(limit)}
+        return await self._read(rows.read_snapshot, "snapshots", board_id, seq_column=0, **bounds)
+
+    async def snapshot_seqs(self, board_id: str, *, pinned: bool = False) -> list[int]:
+        return await self._read(rows.read_number, "snapshot_seqs", board_id, pinned=pinned)
+
+    async def base(self, board_id: str) -> BaseRecord | None:
+        found = await self._read(rows.read_base, "base", board_id, seq_column=0)
+        return found[0] if found else None
+
+    async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
+        return await self._read(rows.read_number, "keyed_versions", board_id, at_most=_clamp(at_most))
+
+    async def keep_checkpoints(self, board_id: str, versions: Sequence[int]) -> None:
+        def keep(connection: sqlite3.Connection) -> None:
+            row = {"board": _board_key(connection, board_id), "versions": json.dumps(list(versions))}
+            connection.execute(_SQL["keep_checkpoints"], row)
+
+        await self._file.write(keep)
+
+    async def move_base(self, move: BaseMove) -> bool:
+        return await self._file.write(partial(_move_base, move))
+
+    async def drop_squashed(self, board_id: str, *, limit: int) -> int:
+        if not await self._file.read(_SQL["is_squashed"], {"board_id": board_id}) and await self.head(board_id):
+            return 0  # without taking the lock from those who write
+
+        def drop(connection: sqlite3.Connection) -> int:
+            board = _board_key(connection, board_id)
+            last, count = connection.execute(_SQL["squashed"], {"board": board, "limit": _clamp(limit)}).fetchone()
+            if count:
+                row = {"board": board, "last": last}
+                connection.execute(_SQL["drop_squashed_checkpoints"], row)
+                connection.execute(_SQL["drop_squashed"], row)
+            return int(count)
+
+        return await self._file.write(drop)
+
+    async def give_back(self, *, limit_bytes: int) -> bool:
+        return await self._file.give_back(limit_bytes)
 
     async def wait_for_others(self) -> None:
         # SQLite rings no bell. A commit of our own does not move the number, so a busy process does not wake itself.
@@ -253,7 +294,7 @@ def _purge(connection: sqlite3.Connection) -> bool:
         return False
     board = {"board": hidden[0]}
     if connection.execute(_SQL["purge_entries"], {**board, "limit": _PURGE_ROWS}).rowcount == 0:
-        for what in ("snapshots", "checkpoints", "keys", "schemas", "client_ids", "board"):
+        for what in ("base", "snapshots", "checkpoints", "keys", "schemas", "client_ids", "board"):
             connection.execute(_SQL[f"purge_{what}"], board)
     return True
 
@@ -303,6 +344,30 @@ def _schema_count(connection: sqlite3.Connection, board_id: str) -> int:
 
 def _schema_row(schema: SchemaRecord) -> dict[str, object]:
     return {"number": schema.number, "fingerprint": schema.fingerprint, "document": schema.document}
+
+
+def _move_base(move: BaseMove, connection: sqlite3.Connection) -> bool:
+    base = move.base
+    pinned, forgotten = json.dumps(list(move.pinned)), json.dumps(list(move.forgotten))
+    raised = connection.execute(
+        _SQL["raise_base"],
+        {
+            "board_id": base.board_id,
+            "epoch": move.epoch,
+            "expected_seq": move.expected_seq,
+            "seq": base.seq,
+            "pinned": pinned,
+        },
+    ).fetchall()
+    if not raised:
+        return False
+    ((board,),) = raised
+    connection.execute(_SQL["save_base"], rows.write_base(board, base))
+    connection.execute(_SQL["drop_snapshots_before"], {"board": board, "seq": base.seq, "pinned": pinned})
+    connection.execute(_SQL["forget_checkpoints"], {"board": board, "forgotten": forgotten})
+    row = {"board": board, "forgotten": forgotten, "expected_seq": move.expected_seq}
+    connection.execute(_SQL["drop_forgotten"], row)
+    return True
 
 
 def _current_head(connection: sqlite3.Connection, board_id: str) -> BoardHead | None:

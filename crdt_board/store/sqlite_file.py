@@ -167,6 +167,28 @@ class SqliteFile:
         """
         return await self._patiently(self._writer, partial(self._transact, work))
 
+    async def give_back(self, limit_bytes: int) -> bool:
+        """Shorten the file by some of the pages that nothing uses; True when there are more.
+
+        The file itself shrinks when the write-ahead log is folded into it, which is tried here without waiting for
+        anybody.
+        """
+
+        def shorten(connection: sqlite3.Connection) -> bool:
+            pages, unused = (
+                max(1, limit_bytes // _pragma(connection, "page_size")),
+                _pragma(connection, "freelist_count"),
+            )
+            connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+            self._check_identity()
+            left = _pragma(connection, "freelist_count")
+            return 0 < left < unused  # a file that an older version made never gets shorter: its pages are used again
+
+        has_more = await self._patiently(self._writer, shorten)
+        if not has_more:
+            await self._patiently(self._writer, partial(_execute, "PRAGMA wal_checkpoint(PASSIVE)"))
+        return has_more
+
     async def data_version(self) -> int:
         """A number that moves when somebody else has written into the file, and stays when we have."""
         rows = await self._patiently(self._writer, lambda c: c.execute("PRAGMA data_version").fetchall())
@@ -232,6 +254,10 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bits are the extended code
 
 
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
 def _execute(sql: str, connection: sqlite3.Connection) -> None:
     connection.execute(sql).fetchall()
 
@@ -273,11 +299,17 @@ def _check_ours_or_new(path: Path) -> bool:
             header = file.read(100)
     except OSError as error:
         raise _refused(path, f"it cannot be read ({error.strerror}); check its permissions") from error
-    if not header:
+    if not header or _never_had_a_table(header):  # a new file is like that for a moment
         return True
     if not header.startswith(_MAGIC) or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise _refused(path, "it is not a CRDT Board database; choose another file")
     return False
+
+
+def _never_had_a_table(header: bytes) -> bool:
+    """Whether this is the header of a database that nobody has put anything into: no schema, and no owner."""
+    has_form = header.startswith(_MAGIC) and header[21:24] == b"\x40\x20\x20"
+    return has_form and not any(header[40:44] + header[60:64] + header[68:72])
 
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:
@@ -289,6 +321,7 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     if sqlite3.sqlite_version_info < _SQLITE_NEEDED:
         raise _refused(path, f"Python has SQLite {sqlite3.sqlite_version} here; 3.37 or newer is needed")
     if _schema_number(path, connection) < len(load_migrations("sqlite")):
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; see `SqliteFile.give_back`
         _transact(connection, partial(_migrate, path))
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != b"wal":

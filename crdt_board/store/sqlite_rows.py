@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar, get_args
 
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint
 from crdt_board.errors import BoardCorrupt
 from crdt_board.journal import Entry, EntryKind
-from crdt_board.store.contract import BoardHead, KeyRecord, SchemaRecord, SnapshotRecord, Tombstone
+from crdt_board.store.contract import BaseRecord, BoardHead, KeyRecord, SchemaRecord, SnapshotRecord, Tombstone
 
 Row = Sequence[Any]
 T = TypeVar("T")
@@ -52,7 +53,7 @@ def read_rows(rows: Iterable[Row], read: Callable[[str, Row], T], board_id: str,
 
 
 def read_head(_board_id: str, row: Row) -> BoardHead:
-    board_id, epoch, seq, entry_hash, version, checkpoint_hash, created_ms, parent = row
+    board_id, epoch, seq, entry_hash, version, checkpoint_hash, created_ms, parent, base_seq = row
     return BoardHead(
         board_id=_text(board_id),
         epoch=_text(epoch),
@@ -62,6 +63,7 @@ def read_head(_board_id: str, row: Row) -> BoardHead:
         checkpoint_hash=_hex(checkpoint_hash),
         created_ms=_integer(created_ms),
         parent=_text(parent),
+        base_seq=_count(base_seq),
     )
 
 
@@ -126,7 +128,7 @@ def read_schema(_board_id: str, row: Row) -> SchemaRecord:
 
 
 def read_snapshot(board_id: str, row: Row) -> SnapshotRecord:
-    seq, entry_hash, version, checkpoint_hash, meta, data, sha256 = row
+    seq, entry_hash, version, checkpoint_hash, meta, data, sha256, pinned = row
     return SnapshotRecord(
         board_id=board_id,
         seq=_count(seq),
@@ -136,20 +138,48 @@ def read_snapshot(board_id: str, row: Row) -> SnapshotRecord:
         meta=_text(meta),
         data=_blob(data),
         sha256=_hex(sha256),
+        pinned=bool(_count(pinned)),
+    )
+
+
+def read_number(_board_id: str, row: Row) -> int:
+    return _count(row[0])
+
+
+def read_base(board_id: str, row: Row) -> BaseRecord:
+    seq, entry_hash, version, checkpoint_hash, meta, data, origins, sha256 = row
+    return BaseRecord(
+        board_id=board_id,
+        seq=_count(seq),
+        entry_hash=_hex(entry_hash),
+        version=_count(version),
+        checkpoint_hash=_hex(checkpoint_hash),
+        meta=_text(meta),
+        data=_blob(data),
+        origins=_blob(origins),
+        sha256=_hex(sha256),
     )
 
 
 def write_snapshot(board: int, snapshot: SnapshotRecord) -> Mapping[str, object]:
-    assert snapshot.seq <= SEQ_MAX, snapshot.seq
+    return {**_state_row(board, snapshot), "pinned": int(snapshot.pinned)}
+
+
+def write_base(board: int, base: BaseRecord) -> Mapping[str, object]:
+    return {**_state_row(board, base), "origins": base.origins}
+
+
+def _state_row(board: int, record: SnapshotRecord | BaseRecord) -> dict[str, object]:
+    assert record.seq <= SEQ_MAX, record.seq
     return {
         "board": board,
-        "seq": snapshot.seq,
-        "entry_hash": bytes.fromhex(snapshot.entry_hash),
-        "version": snapshot.version,
-        "checkpoint_hash": bytes.fromhex(snapshot.checkpoint_hash),
-        "meta": snapshot.meta,
-        "data": snapshot.data,
-        "sha256": bytes.fromhex(snapshot.sha256),
+        "seq": record.seq,
+        "entry_hash": bytes.fromhex(record.entry_hash),
+        "version": record.version,
+        "checkpoint_hash": bytes.fromhex(record.checkpoint_hash),
+        "meta": record.meta,
+        "data": record.data,
+        "sha256": bytes.fromhex(record.sha256),
     }
 
 
@@ -181,6 +211,7 @@ def _count(value: Any) -> int:
     return _integer(value)
 
 
+@lru_cache(maxsize=1024)  # most entries of a board touch the same few paths
 def _paths(value: Any) -> tuple[str, ...]:
     paths = json.loads(_text(value))
     if type(paths) is not list or not all(type(path) is str for path in paths):

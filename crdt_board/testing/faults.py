@@ -14,6 +14,8 @@ from crdt_board.journal import Entry
 from crdt_board.store.contract import (
     Append,
     AppendResult,
+    BaseMove,
+    BaseRecord,
     BoardHead,
     KeyRecord,
     NewBoard,
@@ -159,11 +161,34 @@ class FaultyStore:
             "return_client_ids", lambda: self.inner.return_client_ids(board_id, client_ids, epoch=epoch)
         )
 
-    async def save_snapshot(self, snapshot: SnapshotRecord, *, keep: int) -> None:
-        await self._through("save_snapshot", lambda: self.inner.save_snapshot(snapshot, keep=keep))
+    async def save_snapshot(self, snapshot: SnapshotRecord, *, drop: Sequence[int] = ()) -> None:
+        await self._through("save_snapshot", lambda: self.inner.save_snapshot(snapshot, drop=drop))
 
-    async def snapshots(self, board_id: str, *, at_most: int | None = None) -> list[SnapshotRecord]:
-        return await self._through("snapshots", lambda: self.inner.snapshots(board_id, at_most=at_most))
+    async def snapshots(
+        self, board_id: str, *, at_most: int | None = None, limit: int | None = None
+    ) -> list[SnapshotRecord]:
+        return await self._through("snapshots", lambda: self.inner.snapshots(board_id, at_most=at_most, limit=limit))
+
+    async def snapshot_seqs(self, board_id: str, *, pinned: bool = False) -> list[int]:
+        return await self._through("snapshot_seqs", lambda: self.inner.snapshot_seqs(board_id, pinned=pinned))
+
+    async def base(self, board_id: str) -> BaseRecord | None:
+        return await self._through("base", lambda: self.inner.base(board_id))
+
+    async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
+        return await self._through("keyed_versions", lambda: self.inner.keyed_versions(board_id, at_most=at_most))
+
+    async def keep_checkpoints(self, board_id: str, versions: Sequence[int]) -> None:
+        await self._through("keep_checkpoints", lambda: self.inner.keep_checkpoints(board_id, versions))
+
+    async def move_base(self, move: BaseMove) -> bool:
+        return await self._through("move_base", lambda: self.inner.move_base(move))
+
+    async def drop_squashed(self, board_id: str, *, limit: int) -> int:
+        return await self._through("drop_squashed", lambda: self.inner.drop_squashed(board_id, limit=limit))
+
+    async def give_back(self, *, limit_bytes: int) -> bool:
+        return await self._through("give_back", lambda: self.inner.give_back(limit_bytes=limit_bytes))
 
     async def wait_for_others(self) -> None:
         await self._through("wait_for_others", self.inner.wait_for_others)

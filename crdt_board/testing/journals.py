@@ -13,6 +13,8 @@ from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates, unpac
 from crdt_board.store.contract import (
     Append,
     Appended,
+    BaseMove,
+    BaseRecord,
     BoardHead,
     HeadMoved,
     KeyRecord,
@@ -106,6 +108,14 @@ async def make_board(store: Store, board_id: str = "job") -> BoardHead:
     return await store.create(board_id, epoch=EPOCH, created_ms=1)
 
 
+async def journal_of_commits(store: Store, count: int, board_id: str = "job") -> JournalWriter:
+    """A board with that many versions, each of one entry; returns its writer."""
+    writer = JournalWriter(await make_board(store, board_id))
+    for number in range(1, count + 1):
+        await store.append([writer.commit(f"step {number}", b"x")])
+    return writer
+
+
 async def append_patiently(store: Store, author: str, count: int, *, board_id: str = "job") -> None:
     """Append ``count`` entries, one at a time, each from the new head when somebody else was first."""
     for number in range(count):
@@ -125,6 +135,7 @@ async def read_all(store: Store, board_id: str = "job") -> list[object]:
         await store.keys(board_id, ["k"]),
         await store.schemas(board_id),
         await store.snapshots(board_id),
+        await store.base(board_id),
     ]
 
 
@@ -176,4 +187,28 @@ def snapshot(board_id: str, seq: int, data: bytes = b"document") -> SnapshotReco
         meta=f'{{"seq":{seq}}}',
         data=data,
         sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def base(board_id: str, seq: int) -> BaseRecord:
+    """A base whose hashes are well formed, with any bytes as its content."""
+    return BaseRecord(
+        board_id=board_id,
+        seq=seq,
+        entry_hash=hashlib.sha256(str(seq).encode()).hexdigest(),
+        version=seq,
+        checkpoint_hash=GENESIS_HASH,
+        meta=f'{{"seq":{seq}}}',
+        data=b"document",
+        origins=b"origins",
+        sha256=hashlib.sha256(b"base").hexdigest(),
+    )
+
+
+def move_to(
+    seq: int, *, expected: int = 0, pinned: Sequence[int] = (), forgotten: Sequence[int] = (), board_id: str = "job"
+) -> BaseMove:
+    """A move of the base of a board from ``expected`` to ``seq``."""
+    return BaseMove(
+        base=base(board_id, seq), epoch=EPOCH, expected_seq=expected, pinned=tuple(pinned), forgotten=tuple(forgotten)
     )

@@ -29,9 +29,12 @@ from crdt_board.testing.journals import (
     EPOCH,
     JournalWriter,
     append_patiently,
+    base,
     beginning,
+    journal_of_commits,
     key,
     make_board,
+    move_to,
     payloads,
     read_all,
     schema,
@@ -116,6 +119,8 @@ class StoreContract:
                 assert await store.schemas("ghost") == []
                 assert await store.take_client_ids("ghost", 16) == []
                 assert await store.snapshots("ghost") == []
+                assert await store.snapshot_seqs("ghost") == []
+                assert await store.base("ghost") is None
             assert await store.boards() == []
 
     async def test_writing_to_an_unknown_board_is_refused(self) -> None:
@@ -128,7 +133,11 @@ class StoreContract:
             with pytest.raises(NotFound):
                 await store.return_client_ids("ghost", [2**40], epoch=EPOCH)
             with pytest.raises(NotFound):
-                await store.save_snapshot(snapshot("ghost", 1), keep=1)
+                await store.save_snapshot(snapshot("ghost", 1))
+            with pytest.raises(NotFound):
+                await store.keep_checkpoints("ghost", [1])
+            with pytest.raises(NotFound):
+                await store.drop_squashed("ghost", limit=1)
             assert await store.head("ghost") is None
 
     async def test_boards_are_listed_in_pages_by_code_point(self) -> None:
@@ -152,7 +161,7 @@ class StoreContract:
                 writer = JournalWriter(await make_board(store, name))
                 await store.append([writer.commit(name, name.encode(), key=key(name))])
                 await store.add_schema(name, schema(1, name))
-                await store.save_snapshot(snapshot(name, 1), keep=1)
+                await store.save_snapshot(snapshot(name, 1))
             for name in names:
                 assert payloads(await store.entries(name, after=0, limit=10)) == [name.encode()]
                 assert [made.step for made in await store.checkpoints(name)] == [name]
@@ -428,7 +437,7 @@ class StoreContract:
             await store.append([writer.updates(*[b"x"] * 2_500)])
             await store.append([writer.commit("one", key=key("k"))])
             await store.add_schema("job", schema(1))
-            await store.save_snapshot(snapshot("job", 1), keep=2)
+            await store.save_snapshot(snapshot("job", 1))
             neighbour = await make_board(store, "job1")
             await store.append([JournalWriter(neighbour).updates(b"mine")])
             left = tombstone("job")
@@ -436,7 +445,7 @@ class StoreContract:
             assert await store.delete(left)
             assert not await store.delete(left)
             assert await second.head("job") is None
-            assert await read_all(second) == [await second.boards(), [], [], {}, [], []]
+            assert await read_all(second) == [await second.boards(), [], [], {}, [], [], None]
             assert [each.board_id for each in await second.boards()] == ["job1"]
             assert await second.append([writer.updates(b"late")]) == [HeadMoved(head=None)]
             assert await second.tombstones("job") == [left]
@@ -548,7 +557,7 @@ class StoreContract:
         async with self.opened() as store:
             await make_board(store)
             for seq in (3, 7, 5):
-                await store.save_snapshot(snapshot("job", seq), keep=10)
+                await store.save_snapshot(snapshot("job", seq))
             assert await store.snapshots("job") == [snapshot("job", seq) for seq in (7, 5, 3)]
             assert await store.snapshots("job", at_most=6) == [snapshot("job", seq) for seq in (5, 3)]
             assert await store.snapshots("job", at_most=3) == [snapshot("job", 3)]
@@ -556,25 +565,202 @@ class StoreContract:
             assert await store.snapshots("job", at_most=-1) == []
             assert len(await store.snapshots("job", at_most=2**70)) == 3
 
-    async def test_only_the_newest_snapshots_are_kept(self) -> None:
-        """Saving drops all but the newest ``keep`` of this board, and none of another."""
+    async def test_a_page_of_snapshots(self) -> None:
+        """At most ``limit`` snapshots come, the newest of those asked for."""
+        async with self.opened() as store:
+            await make_board(store)
+            for seq in (3, 5, 7):
+                await store.save_snapshot(snapshot("job", seq))
+            assert await store.snapshots("job", limit=2) == [snapshot("job", 7), snapshot("job", 5)]
+            assert await store.snapshots("job", at_most=6, limit=1) == [snapshot("job", 5)]
+            assert await store.snapshots("job", limit=0) == []
+            assert await store.snapshot_seqs("job") == [3, 5, 7]
+
+    async def test_snapshots_are_dropped_as_told(self) -> None:
+        """Saving drops the named snapshots of this board, but no pinned one and none of another board."""
         async with self.opened() as store:
             await make_board(store, "next")
-            await store.save_snapshot(snapshot("next", 1), keep=1)
+            await store.save_snapshot(snapshot("next", 1))
             await make_board(store)
-            for seq in range(1, 6):
-                await store.save_snapshot(snapshot("job", seq), keep=2)
-            assert await store.snapshots("job") == [snapshot("job", 5), snapshot("job", 4)]
+            for seq in range(1, 5):
+                await store.save_snapshot(replace(snapshot("job", seq), pinned=seq == 2))
+            await store.save_snapshot(snapshot("job", 5), drop=[1, 2, 4, 9])
+            assert [each.seq for each in await store.snapshots("job")] == [5, 3, 2]
+            assert await store.snapshot_seqs("job") == [3, 5]
+            assert await store.snapshot_seqs("job", pinned=True) == [2]
             assert await store.snapshots("next") == [snapshot("next", 1)]
+
+    async def test_a_pinned_snapshot_stays_pinned(self) -> None:
+        """Saving an ordinary snapshot in the place of a pinned one leaves it pinned; an ordinary one can be pinned."""
+        async with self.opened() as store:
+            await make_board(store)
+            pinned = replace(snapshot("job", 1), pinned=True)
+            await store.save_snapshot(snapshot("job", 1, b"before"))
+            await store.save_snapshot(pinned)
+            await store.save_snapshot(snapshot("job", 1))
+            assert await store.snapshots("job") == [pinned]
 
     async def test_a_snapshot_can_be_saved_again(self) -> None:
         """A snapshot at a seq that has one takes its place: saving twice is saving once."""
         async with self.opened() as store:
             await make_board(store)
-            await store.save_snapshot(snapshot("job", 1, b"damaged"), keep=2)
+            await store.save_snapshot(snapshot("job", 1, b"damaged"))
             for _ in range(2):
-                await store.save_snapshot(snapshot("job", 1), keep=2)
+                await store.save_snapshot(snapshot("job", 1))
             assert await store.snapshots("job") == [snapshot("job", 1)]
+
+    # Bases
+
+    async def test_a_board_has_no_base_at_first(self) -> None:
+        """As long as nothing was squashed the journal begins with its first entry."""
+        async with self.opened() as store:
+            head = await make_board(store)
+            assert head.base_seq == 0
+            assert await store.base("job") is None
+            assert await store.drop_squashed("job", limit=10) == 0
+
+    async def test_a_base_takes_the_place_of_the_journal_before_it(self) -> None:
+        """Entries up to the base are not read from the moment it is there, and it comes back as it was written."""
+        async with self.opened_twice() as (store, other):
+            writer = await journal_of_commits(store, 6)
+            head = await store.head("job")
+            assert head is not None
+            assert await store.move_base(move_to(4))
+            for each in (store, other):
+                assert await each.head("job") == replace(head, base_seq=4)
+                assert await each.base("job") == base("job", 4)
+                assert [entry.seq for entry in await each.entries("job", after=0, limit=10)] == [5, 6]
+                assert [entry.seq for entry in await each.entries("job", after=5, limit=10)] == [6]
+                assert [made.version for made in await each.checkpoints("job")] == [6, 5]
+                assert await each.checkpoint("job", 4) is None
+            assert await store.append([writer.commit("more")]) == [Appended(seq=7)]
+
+    async def test_squashed_entries_go_in_steps(self) -> None:
+        """Each step removes at most as many entries as it was told, until none is left; what is read stays the same."""
+        async with self.opened() as store:
+            await journal_of_commits(store, 10)
+            await store.move_base(move_to(7))
+            before = await read_all(store)
+            steps = [await store.drop_squashed("job", limit=3) for _ in range(5)]
+            assert steps == [3, 3, 1, 0, 0]
+            assert await read_all(store) == before
+            assert [entry.seq for entry in await store.entries("job", after=0, limit=100)] == [8, 9, 10]
+
+    async def test_kept_checkpoints_outlive_their_entries(self) -> None:
+        """A checkpoint that was to be kept is read before, between and after the base and the steps."""
+        async with self.opened() as store:
+            await journal_of_commits(store, 8)
+            made = {each.version: each for each in await store.checkpoints("job")}
+            await store.keep_checkpoints("job", [2, 5, 99])
+            await store.keep_checkpoints("job", [])
+            assert len(await store.checkpoints("job")) == 8
+            await store.move_base(move_to(5))
+            while True:
+                assert await store.checkpoints("job") == [made[number] for number in (8, 7, 6, 5, 2)]
+                assert await store.checkpoint("job", 2) == made[2]
+                assert await store.checkpoints("job", before=5) == [made[2]]
+                if not await store.drop_squashed("job", limit=2):
+                    break
+
+    async def test_a_base_forgets_what_was_kept(self) -> None:
+        """Versions that a later base forgets are gone, whether or not their entries were still there."""
+        async with self.opened() as store:
+            await journal_of_commits(store, 9)
+            await store.keep_checkpoints("job", [1, 2, 3])
+            await store.move_base(move_to(3))
+            await store.drop_squashed("job", limit=2)
+            await store.keep_checkpoints("job", [5, 6])
+            assert await store.move_base(move_to(6, expected=3, forgotten=[1, 3, 5]))
+            while await store.drop_squashed("job", limit=2):
+                pass
+            assert [made.version for made in await store.checkpoints("job")] == [9, 8, 7, 6, 2]
+
+    async def test_a_base_can_be_set_again(self) -> None:
+        """Setting the base that is there forgets and unpins as a new one does."""
+        async with self.opened() as store:
+            await journal_of_commits(store, 5)
+            await store.save_snapshot(replace(snapshot("job", 2), pinned=True))
+            await store.keep_checkpoints("job", [2])
+            assert await store.move_base(move_to(3, pinned=[2]))
+            assert await store.move_base(move_to(3, expected=3, forgotten=[2]))
+            assert await store.snapshots("job") == []
+            assert [made.version for made in await store.checkpoints("job")] == [5, 4]
+
+    async def test_snapshots_before_a_base_go_but_for_those_named(self) -> None:
+        """Of the snapshots before the base the named pinned ones stay; later ordinary ones there are not stored."""
+        async with self.opened() as store:
+            await journal_of_commits(store, 9)
+            for seq in range(1, 8):
+                await store.save_snapshot(replace(snapshot("job", seq), pinned=seq in (2, 3)))
+            assert await store.move_base(move_to(5, pinned=[2]))
+            assert [each.seq for each in await store.snapshots("job")] == [7, 6, 5, 2]
+            await store.save_snapshot(snapshot("job", 4))
+            await store.save_snapshot(replace(snapshot("job", 3), pinned=True))
+            assert [each.seq for each in await store.snapshots("job")] == [7, 6, 5, 3, 2]
+
+    async def test_a_base_that_does_not_fit_is_refused(self) -> None:
+        """Another base, another epoch, an entry that is not there, or no pinned snapshot: nothing changes."""
+        async with self.opened() as store:
+            await journal_of_commits(store, 5)
+            await store.save_snapshot(snapshot("job", 2))
+            await store.move_base(move_to(3))
+            before = await read_all(store)
+            for move in (
+                move_to(4),
+                move_to(2, expected=3),
+                move_to(6, expected=3),
+                replace(move_to(4, expected=3), epoch="older"),
+                move_to(4, expected=3, pinned=[2]),
+                replace(move_to(4, expected=3), base=base("ghost", 4)),
+            ):
+                assert not await store.move_base(move)
+            assert await read_all(store) == before
+
+    async def test_one_winner_for_each_base(self) -> None:
+        """Of many who move one base at once, one is told that it did."""
+        async with self.opened_twice() as stores:
+            await journal_of_commits(stores[0], 9)
+            answers = await asyncio.gather(*(stores[n % 2].move_base(move_to(n)) for n in range(1, 9)))
+            assert answers.count(True) == 1
+            assert await stores[1].base("job") == base("job", answers.index(True) + 1)
+
+    async def test_bases_of_boards_do_not_mix(self) -> None:
+        """Squashing one board leaves every other one as it is."""
+        async with self.opened() as store:
+            for name in ("a", "ab", "b"):
+                await journal_of_commits(store, 4, name)
+            assert await store.move_base(replace(move_to(3), base=base("ab", 3)))
+            await store.drop_squashed("ab", limit=100)
+            for name in ("a", "b"):
+                assert len(await store.entries(name, after=0, limit=100)) == 4
+                assert len(await store.checkpoints(name)) == 4
+                assert await store.drop_squashed(name, limit=100) == 0
+
+    async def test_versions_of_keys(self) -> None:
+        """The versions that keys led to are found, each once, ascending, up to a bound; keys outlive a base."""
+        async with self.opened() as store:
+            writer = JournalWriter(await make_board(store))
+            for number, name in enumerate(("one", None, "three", "four"), 1):
+                await store.append([writer.commit("step", key=key(name, version=number) if name else None)])
+            assert await store.keyed_versions("job", at_most=3) == [1, 3]
+            await store.move_base(move_to(4))
+            while await store.drop_squashed("job", limit=10):
+                pass
+            assert await store.keyed_versions("job", at_most=2**70) == [1, 3, 4]
+            assert list(await store.keys("job", ["one"])) == ["one"]
+            assert await store.keyed_versions("ghost", at_most=9) == []
+
+    async def test_space_is_given_back_in_steps(self) -> None:
+        """Giving back ends after finitely many steps and leaves everything as it was."""
+        async with self.opened() as store:
+            await journal_of_commits(store, 5)
+            before = await read_all(store)
+            for _ in range(1000):
+                if not await store.give_back(limit_bytes=1 << 16):
+                    break
+            else:
+                raise AssertionError("there is always more to give back")
+            assert await read_all(store) == before
 
     # Waking, closing
 
@@ -613,8 +799,15 @@ class StoreContract:
                 store.add_schema("job", schema(1)),
                 store.take_client_ids("job", 1),
                 store.return_client_ids("job", [2**40], epoch=EPOCH),
-                store.save_snapshot(snapshot("job", 1), keep=1),
+                store.save_snapshot(snapshot("job", 1)),
                 store.snapshots("job"),
+                store.snapshot_seqs("job"),
+                store.base("job"),
+                store.keyed_versions("job", at_most=1),
+                store.keep_checkpoints("job", [1]),
+                store.move_base(move_to(1)),
+                store.drop_squashed("job", limit=1),
+                store.give_back(limit_bytes=1),
                 store.wait_for_others(),
             ]
             results = await asyncio.gather(*calls, return_exceptions=True)
@@ -652,9 +845,11 @@ class DurableStoreContract(StoreContract):
             await store.append([writer.updates(b"x")])
             await store.append([writer.commit("plan", key=key("k"))])
             await store.add_schema("job", schema(1))
-            await store.save_snapshot(snapshot("job", 2), keep=1)
             await store.return_client_ids("job", [2**40, 2**41], epoch=EPOCH)
             assert len(await store.take_client_ids("job", 1)) == 1
+            await store.keep_checkpoints("job", [1])
+            await store.move_base(move_to(2))
+            await store.save_snapshot(snapshot("job", 2))
             before = await read_all(store)
         finally:
             await store.close()

@@ -1,13 +1,15 @@
-"""The commands that change whole boards: ``create fork forks merge restore export import delete``."""
+"""The commands that change whole boards: ``create fork forks merge restore compact export import delete``."""
 
 from __future__ import annotations
 
 import contextlib
 import getpass
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -15,6 +17,7 @@ import typer
 from pydantic import BaseModel
 
 from crdt_board.exports import EXPORT_SUFFIX
+from crdt_board.history import Retention
 from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
@@ -43,9 +46,13 @@ def _user() -> str:
 Agent = Annotated[str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=False)]
 
 
+_AGE = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
+_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (create, fork, forks, merge, restore, export, delete):
+    for command in (create, fork, forks, merge, restore, compact, export, delete):
         app.command()(command)
     app.command("import")(import_)
 
@@ -121,6 +128,38 @@ def restore(
     _print_made(
         made, as_json, f"{made.pointer} has the state of {version}; changed: {', '.join(made.fields) or 'nothing'}"
     )
+
+
+def compact(
+    board: Board,
+    *,
+    keep_versions: Annotated[int | None, typer.Option(min=1, help="Keep the newest so many versions.")] = None,
+    newer_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Keep versions made within an age: 30d, 12h, 90m, 60s or 8w.")
+    ] = None,
+    keep_tagged: Annotated[bool, typer.Option(help="Keep versions with a tag.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Squash what no version needs that is kept, and give the space back; the board may be in use meanwhile.
+
+    The newest version stays, and so do those that a fork or a pointer on the board needs. Without --keep-versions and
+    --newer-than all versions are kept.
+    """
+    age = None if newer_than is None else _age(newer_than)
+    policy = Retention(keep_versions=keep_versions, newer_than=age, keep_tagged=keep_tagged)
+    with progress_of(f"compacting {board}") as on_progress:
+        found = run(db, url, lambda source: source.compact(board, policy, dry_run=dry_run, on_progress=on_progress))
+    _print_made(found, as_json, str(found))
+
+
+def _age(text: str) -> timedelta:
+    match = _AGE.fullmatch(text.strip())
+    if match is None or not int(match["count"]):
+        fail(f"--newer-than {text}: give an age as 30d, 12h, 90m, 60s or 8w")
+    return timedelta(**{_AGE_UNITS[match["unit"]]: int(match["count"])})
 
 
 def export(

@@ -16,7 +16,16 @@ from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import BadRequest, BoardError, ConnectionFailed, from_details
 from crdt_board.exports import EXPORT_TYPE, export_board, import_board
 from crdt_board.forks import new_epoch
-from crdt_board.history import BoardHistory, Fork, PathEdit, StateDiff, Stretch, Verification
+from crdt_board.history import (
+    BoardHistory,
+    CompactionReport,
+    Fork,
+    PathEdit,
+    Retention,
+    StateDiff,
+    Stretch,
+    Verification,
+)
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
 from crdt_board.local import open_board
@@ -28,6 +37,7 @@ from crdt_board_server.api.answers import (
     BoardPage,
     BoardState,
     CheckpointPage,
+    CompactionRequest,
     EditPage,
     ForkPage,
     JournalEntry,
@@ -38,6 +48,7 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 _PAGE = 1_000
 _SECONDS = 30.0
 _POLL_SECONDS = 0.2
+_COMPACTION_SECONDS = 3600.0
 
 Progress = Callable[[int, int], None]
 """Called with how much of how much is done."""
@@ -81,6 +92,10 @@ class Source(Protocol):
     def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
         """The entries after ``after``, and from then on each as it becomes durable."""
         ...
+
+    async def compact(
+        self, board_id: str, policy: Retention, *, dry_run: bool, on_progress: Progress
+    ) -> CompactionReport: ...
 
     async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None: ...
 
@@ -143,6 +158,11 @@ class StoreSource:
 
     async def verify(self, board_id: str, on_progress: Progress) -> Verification:
         return await (await self._history(board_id)).verify(on_progress)
+
+    async def compact(
+        self, board_id: str, policy: Retention, *, dry_run: bool, on_progress: Progress
+    ) -> CompactionReport:
+        return await (await self._history(board_id)).compact(policy, dry_run=dry_run, on_progress=on_progress)
 
     async def create(self, board_id: str) -> BoardInfo:
         return BoardInfo.of(await self._host.create(board_id))
@@ -275,6 +295,15 @@ class ServerSource:
         answer = await self._ask("GET", f"/api/boards/{check_board_id(board_id)}/export")
         file.write(answer.content)
         on_progress(1, 1)
+
+    async def compact(
+        self, board_id: str, policy: Retention, *, dry_run: bool, on_progress: Progress
+    ) -> CompactionReport:
+        wanted = CompactionRequest.of(policy, dry_run=dry_run)
+        address = f"/api/boards/{check_board_id(board_id)}/compact"
+        answer = await self._ask("POST", address, json=wanted.model_dump(), timeout=_COMPACTION_SECONDS)
+        on_progress(1, 1)
+        return CompactionReport.model_validate_json(answer.content)
 
     async def import_(self, file: BinaryIO, on_progress: Progress) -> BoardInfo:
         answer = await self._ask("POST", "/api/imports", content=file.read(), headers={"content-type": EXPORT_TYPE})

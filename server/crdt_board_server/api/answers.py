@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+from datetime import timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.history import Fork, PathEdit, Stretch
+from crdt_board.history import Fork, PathEdit, Retention, Stretch
 from crdt_board.journal import Entry, EntryKind
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.contract import BoardHead
+
+_SECONDS_MAX = 10**10
 
 AgentName = Annotated[
     str, Field(min_length=1, max_length=DEFAULT_LIMITS.agent_chars_max, description="Under whose name it is recorded.")
@@ -142,6 +145,32 @@ class ForkPage(BaseModel):
     """The boards that were forked from one, in the order of their ids."""
 
     forks: list[Fork]
+
+
+class CompactionRequest(BaseModel):
+    """Which versions to keep; without `keep_versions` and `newer_than_seconds` all of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    keep_versions: int | None = Field(default=None, ge=1, le=2**53 - 1, description="The newest so many.")
+    newer_than_seconds: int | None = Field(default=None, ge=1, le=_SECONDS_MAX, description="Those made since then.")
+    keep_tagged: bool = Field(default=True, description="Those with a tag.")
+    dry_run: bool = Field(default=False, description="Only say what would go.")
+
+    @property
+    def policy(self) -> Retention:
+        newer_than = None if self.newer_than_seconds is None else timedelta(seconds=self.newer_than_seconds)
+        return Retention(keep_versions=self.keep_versions, newer_than=newer_than, keep_tagged=self.keep_tagged)
+
+    @classmethod
+    def of(cls, policy: Retention, *, dry_run: bool) -> CompactionRequest:
+        seconds = None if policy.newer_than is None else int(policy.newer_than.total_seconds())
+        return cls(
+            keep_versions=policy.keep_versions,
+            newer_than_seconds=seconds,
+            keep_tagged=policy.keep_tagged,
+            dry_run=dry_run,
+        )
 
 
 class BlamePage(BaseModel):

@@ -9,11 +9,13 @@ from fastapi import APIRouter, Request
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.exports import EXPORT_TYPE, import_board
 from crdt_board.forks import new_epoch
+from crdt_board.history import BoardHistory, CompactionReport
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
 from crdt_board.store.lookup import existing_head
 from crdt_board_server.api.answers import (
     BoardInfo,
+    CompactionRequest,
     ForkRequest,
     MergeRequest,
     NewBoardRequest,
@@ -61,6 +63,16 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
         await existing_head(host.store, check_board_id(board_id, host.limits))
         async with host.board(board_id) as engine:
             return await engine.merge(check_board_id(wanted.board, host.limits), agent=wanted.agent)
+
+    @routes.post(
+        "/boards/{board_id}/compact",
+        summary="Squash what no version needs that is kept",
+        description="The board may be in use. With `dry_run` the answer says what would go, and nothing is changed.",
+        responses=problem_responses(404, 409, 410),
+    )
+    async def compact(board_id: BoardId, wanted: CompactionRequest) -> CompactionReport:
+        history = await BoardHistory.open(host.store, check_board_id(board_id, host.limits))
+        return await history.compact(wanted.policy, dry_run=wanted.dry_run)
 
     @routes.post(
         "/imports",

@@ -1,3 +1,3 @@
-SELECT id, epoch, seq, hash, version, checkpoint_hash, created_ms, parent
+SELECT id, epoch, seq, hash, version, checkpoint_hash, created_ms, parent, base_seq
 FROM boards
 WHERE id = :board_id

@@ -1,0 +1,2 @@
+DELETE FROM entries
+WHERE place > :board << 36 AND place <= :last

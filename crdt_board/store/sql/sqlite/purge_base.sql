@@ -1,0 +1,2 @@
+DELETE FROM bases
+WHERE board = :board
