@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from crdt_board.checkpoints import Pointer, parse_pointer
 from crdt_board.document import Document
-from crdt_board.errors import BadRequest, VersionConflict
+from crdt_board.errors import BadRequest, SchemaMismatch, VersionConflict
 from crdt_board.forks import State, decided_on_both_sides, decision_conflict
 from crdt_board.history import BoardHistory
 from crdt_board.layout import Layout
 from crdt_board.planning import Merged
+from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
 
@@ -45,11 +46,14 @@ async def open_branch(store: Store, board_id: str, fork_id: str) -> Branch:
     Raises:
         NotFound, BoardDeleted: there is no board ``fork_id``, or what both have in common is gone.
         BadRequest: neither of the two was forked from the other.
+        SchemaMismatch: one of them was migrated since.
     """
     fork, board = await existing_head(store, fork_id), await existing_head(store, board_id)
     origin = _origin(fork, board) or _origin(board, fork)
     if origin is None:
         raise BadRequest(f"neither of {fork_id} and {board_id} was forked from the other")
+    for each in (fork_id, board_id):
+        await _check_not_migrated(store, each, origin)
     loaded = await (await BoardHistory.open(store, fork_id)).load(None)
     newest = await store.checkpoint(fork_id, loaded.fold.version)
     document = loaded.document
@@ -61,6 +65,20 @@ async def open_branch(store: Store, board_id: str, fork_id: str) -> Branch:
         merged=Merged(document.encode(), newest.pointer if newest else ""),
         author=loaded.fold.version_author,
     )
+
+
+async def _check_not_migrated(store: Store, board_id: str, origin: Pointer) -> None:
+    """Migrations write values anew; were they written on both sides, both would be there after a merge."""
+    begin = await store.checkpoint(origin.board_id, origin.version)
+    schemas = BoardSchemas(store, board_id, await store.schemas(board_id))
+    number = begin.schema_version if begin is not None else schemas.number
+    if number and schemas.last_like(number) != schemas.number:
+        raise SchemaMismatch(
+            f"board {board_id} was migrated from schema {number} to {schemas.number} since the fork; a fork is merged "
+            "before either side is migrated",
+            fields=[],
+            board_schema=schemas.number,
+        )
 
 
 def _origin(fork: BoardHead, parent: BoardHead) -> Pointer | None:

@@ -47,7 +47,7 @@ from crdt_board.history import BoardHistory
 from crdt_board.history.compaction import tidy_in_background
 from crdt_board.inbox import Inbox, ReadItem, read_item
 from crdt_board.journal import Entry, unpack_updates, verify_chain
-from crdt_board.layout import Layout
+from crdt_board.layout import FieldKind, Layout
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id, check_name
 from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
 from crdt_board.migrations import BoardState, MigrationRequest
@@ -218,6 +218,11 @@ class Engine:
     def refusal_of(self, schema: int | None) -> SchemaMismatch | None:
         """Why a peer that writes under this schema cannot go on, or None."""
         return self._schemas.refusal_of(schema)
+
+    @property
+    def fields(self) -> dict[str, FieldKind]:
+        """The fields of the newest schema; empty when no model was ever used."""
+        return self._loaded.document.kinds
 
     @property
     def is_open(self) -> bool:

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import core_schema, to_jsonable_python
+from pydantic_core import ErrorDetails, core_schema, to_jsonable_python
 
 from crdt_board.annotations import origin_of, split_annotation, walk_annotation
 from crdt_board.canonical import SAFE_INTEGER
@@ -48,8 +48,14 @@ BIG_INTEGER_PATTERN = "^-?[1-9][0-9]{15,}$"
 def from_validation_error(error: ValidationError, path: str) -> InvalidValue:
     """The same refusal as pydantic's, with paths: the message has the first error, ``errors`` has more of them."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    errors = [{"path": child_path(path, *each["loc"]), "reason": each["msg"]} for each in found[:_ERRORS_KEPT_MAX]]
+    errors = [{"path": child_path(path, *each["loc"]), "reason": _reason(each)} for each in found[:_ERRORS_KEPT_MAX]]
     return invalid_value(errors[0]["path"], errors[0]["reason"], errors=errors)
+
+
+def _reason(error: ErrorDetails) -> str:
+    if error["type"] == "missing":
+        return "has no value yet: it has no default and nobody has written it; write it, or give it a default"
+    return error["msg"]
 
 
 class ValueCodec(Generic[T]):

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
 import pytest_asyncio
+from pydantic import model_validator
 from typer.testing import CliRunner
 
 from crdt_board import BoardModel, Text, open_board
@@ -399,3 +400,59 @@ def test_no_database_and_no_server_are_told_apart(tmp_path: Path) -> None:
     code, _, problems = crdt_board("boards", "--url", "http://127.0.0.1:1")
     assert code == 1
     assert "no CRDT Board server answers at http://127.0.0.1:1" in problems
+
+
+class Sprint(BoardModel):
+    start: int = 1
+    end: int = 5
+
+    @model_validator(mode="after")
+    def ends_after_start(self) -> Self:
+        if self.start > self.end:
+            raise ValueError("ends before it starts")
+        return self
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_violations_are_shown_and_dismissed(client: httpx.AsyncClient, database: Path, place: str) -> None:
+    """Who has no model sees what stands, cannot commit, and can drop it and commit the repair."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+    url = f"ws://{client.base_url.host}:{client.base_url.port}"
+    async with connect(url, "sprint", Sprint, agent="ann") as ann:
+        async with connect(url, "sprint", agent="bob") as bob:
+            bob.state["start"] = 9
+            await bob.flush(DEADLINE_SECONDS)
+        await ann.wait_for(
+            lambda _state: bool(ann.violations) and ann.violations[0].agent is not None, DEADLINE_SECONDS
+        )
+    code, said, _ = await asyncio.to_thread(crdt_board, "violations", "sprint", *where, "--json")
+    assert (code, [each["key"] for each in json.loads(said)]) == (0, ["ends_after_start@"])
+    repair = {"step": "repair", "patch": {"start": 2}}
+    refused = await client.post("/api/boards/sprint/commits", json=repair)
+    assert (refused.status_code, refused.json()["code"]) == (409, "board_violated")
+    code, _, problems = await asyncio.to_thread(crdt_board, "dismiss", "sprint", "nothing@", *where)
+    assert (code, "no violation nothing@ stands" in problems) == (1, True)
+    code, _, problems = await asyncio.to_thread(crdt_board, "dismiss", "sprint", "ends_after_start@", *where)
+    assert code == 0, problems
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (await got(client, "/sprint/violations"))["violations"]:
+            await asyncio.sleep(0.01)
+    assert (await client.post("/api/boards/sprint/commits", json=repair)).status_code == 201
+
+
+async def test_a_mistake_in_a_body_is_not_passed_over(client: httpx.AsyncClient) -> None:
+    """Unknown keys, unknown fields, and reads without a version are refused, each by name."""
+    for address, body, said in (
+        ("forks", {"board": "x", "at": 1}, "at"),
+        ("commits", {"step": "x", "expected_version": 0}, "expected_version"),
+        ("commits", {"step": "x", "patch": {"statsu": "X"}}, "did you mean 'status'?"),
+        ("commits", {"step": "x", "reads": ["status"]}, "reads needs If-Match"),
+    ):
+        answer = await client.post(f"/api/boards/{BOARD}/{address}", json=body)
+        assert answer.status_code in (400, 422)
+        assert said in answer.text
+    unknown = await client.post(
+        f"/api/boards/{BOARD}/commits", json={"step": "x", "reads": ["nope"]}, headers={"If-Match": '"2"'}
+    )
+    assert unknown.status_code == 422
+    assert (await got(client, f"/{BOARD}"))["version"] == 2

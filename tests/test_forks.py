@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -37,6 +38,7 @@ from crdt_board import (
     Strict,
     Text,
     VersionConflict,
+    migrates,
     open_board,
     wire,
 )
@@ -44,7 +46,7 @@ from crdt_board.exports import export_board, import_board
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect as join
-from support.places import BOARD, Place, PlaceKind, has_version, place_of
+from support.places import BOARD, Place, PlaceKind, has_version, open_plain, place_of
 from support.relay import Cut, Message, Way, pass_all, relay_to
 from support.waiting import DEADLINE_SECONDS
 
@@ -76,13 +78,6 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def board(place: Place) -> AsyncIterator[Board[Migration]]:
     async with place.open(Migration, "ann") as board:
         yield board
-
-
-def open_plain(place: Place, agent: str) -> Any:
-    """A board without a model."""
-    if place.kind == "served":
-        return join(place.url, BOARD, agent=agent)
-    return open_board(place.host, BOARD, agent=agent)
 
 
 async def begin(board: Board[Migration]) -> Any:
@@ -220,6 +215,32 @@ async def test_a_fork_whose_model_went_on_brings_its_model(place: Place, board: 
     with pytest.raises(SchemaMismatch):
         async with place.open(Other, "dan", "job-fork"):
             pass
+
+
+async def test_a_fork_is_merged_before_a_migration(place: Place) -> None:
+    """Both sides write a migrated field anew: merged, it would be there twice."""
+
+    class Old(BoardModel):
+        title: str = ""
+
+    class New(BoardModel):
+        title: Text
+
+        @migrates(from_version=1)
+        @classmethod
+        def from_old(cls, old: dict[str, JsonValue]) -> dict[str, JsonValue]:
+            return {"title": old["title"]}
+
+    async with place.open(Old, "ann") as ann:
+        await ann.commit("begin", patch={"title": "hi"})
+        await ann.fork("fork")
+    async with place.open(New, "bob", "fork") as bob:
+        bob.state.title.append(" fork")
+        await bob.flush(DEADLINE_SECONDS)
+    async with place.open(New, "cid") as cid:
+        with pytest.raises(SchemaMismatch, match="was migrated from schema 1 to 2 since the fork"):
+            await cid.merge_from("fork")
+        assert str(cid.state.title) == "hi"
 
 
 _EDITS = st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=14)

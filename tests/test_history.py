@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,10 +23,12 @@ from crdt_board import (
     Strict,
     Text,
 )
+from crdt_board.exports import export_board, import_board
 from crdt_board.history import BoardHistory
 from crdt_board.history.differences import Hunk, text_hunks
+from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
-from support.places import Place, PlaceKind, has_version, level, place_of
+from support.places import BOARD, Place, PlaceKind, has_version, level, open_plain, place_of
 from support.waiting import DEADLINE_SECONDS
 
 
@@ -280,3 +283,19 @@ async def test_damage_is_named(tmp_path: Path, what: str) -> None:
     assert found.problems[0].record == record
     assert number is None or found.problems[0].number == number
     assert found.good_version == good
+
+
+async def test_a_board_with_keys_that_no_model_knows_verifies(place: Place, tmp_path: Path) -> None:
+    """Values that were written without a model are part of every state, also in an export."""
+    async with open_plain(place, "ann") as ann:
+        ann.state["a"] = {"b": [1, None, 2.5]}
+        await ann.commit("plain", patch={"c": "x"})
+        assert (await ann.verify()).ok
+    async with place.open(Migration, "bob") as bob:
+        bob.state.target = "pg"
+        await bob.commit("typed")
+        assert (await bob.verify()).ok
+    file = io.BytesIO()
+    await export_board(place.store, BOARD, file)
+    file.seek(0)
+    assert (await import_board(MemoryStore(), file)).version == 2

@@ -42,7 +42,7 @@ class Inspection:
     async def run(self) -> Verification:
         head = await existing_head(self._store, self._board_id)
         snapshots = await self._read_snapshots(head)
-        loaded = LoadedBoard(document=Document(), fold=Fold(epoch=head.epoch))
+        loaded = LoadedBoard(document=Document(strays=True), fold=Fold(epoch=head.epoch))
         if await self._read_schemas():
             await self._read_kept(head)
             found = await self._read_base(head) if head.base_seq else loaded

@@ -1,4 +1,4 @@
-"""The commands that change whole boards: ``create fork forks merge restore compact export import delete``."""
+"""The commands that change whole boards: ``create fork forks merge restore dismiss compact export import delete``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "w
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (create, fork, forks, merge, restore, compact, export, delete):
+    for command in (create, fork, forks, merge, restore, dismiss, compact, export, delete):
         app.command()(command)
     app.command("import")(import_)
 
@@ -160,6 +160,22 @@ def _age(text: str) -> timedelta:
     if match is None or not int(match["count"]):
         fail(f"--newer-than {text}: give an age as 30d, 12h, 90m, 60s or 8w")
     return timedelta(**{_AGE_UNITS[match["unit"]]: int(match["count"])})
+
+
+def dismiss(
+    board: Board,
+    key: Annotated[str, typer.Argument(help="The violation, as `crdt-board violations` names it.", show_default=False)],
+    *,
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+) -> None:
+    """Drop a recorded violation although nothing was changed, so that commits are made again.
+
+    An agent whose model has the rule, and finds it broken, records it again.
+    """
+    run(db, url, lambda source: source.dismiss(board, key, agent))
+    typer.echo(f"dismissed {key}")
 
 
 def export(

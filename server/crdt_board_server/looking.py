@@ -1,4 +1,4 @@
-"""The commands that look at boards: ``boards show history diff blame watch verify``."""
+"""The commands that look at boards: ``boards show history diff blame watch violations verify``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many at most, new
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (boards, show, history, diff, blame, watch, verify):
+    for command in (boards, show, history, diff, blame, watch, violations, verify):
         app.command()(command)
 
 
@@ -174,6 +174,16 @@ def watch(
 
     with contextlib.suppress(KeyboardInterrupt):
         run(db, url, look)
+
+
+def violations(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
+    """List the rules that a board's state breaks: what keeps commits from being made."""
+    found = run(db, url, lambda source: source.violations(board))
+    if as_json:
+        print_json([plain(each) for each in found])
+        return
+    rows = [(each.key, each.message, each.agent or "") for each in found]
+    print_table(("violation", "what is wrong", "found by"), rows, "none")
 
 
 def verify(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:

@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.errors import BadRequest, BoardError, ConnectionFailed, from_details
+from crdt_board.errors import BadRequest, BoardError, ConnectionFailed, NotFound, from_details
 from crdt_board.exports import EXPORT_TYPE, export_board, import_board
 from crdt_board.forks import new_epoch
 from crdt_board.history import (
@@ -36,11 +36,13 @@ from crdt_board_server.api.answers import (
     BoardInfo,
     BoardPage,
     BoardState,
+    BoardViolation,
     CheckpointPage,
     CompactionRequest,
     EditPage,
     ForkPage,
     JournalEntry,
+    ViolationPage,
 )
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -88,6 +90,10 @@ class Source(Protocol):
     async def merge(self, board_id: str, fork: str, agent: str) -> Checkpoint: ...
 
     async def restore(self, board_id: str, version: int, agent: str) -> Checkpoint: ...
+
+    async def violations(self, board_id: str) -> list[BoardViolation]: ...
+
+    async def dismiss(self, board_id: str, key: str, agent: str) -> None: ...
 
     def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
         """The entries after ``after``, and from then on each as it becomes durable."""
@@ -188,6 +194,20 @@ class StoreSource:
         async with open_board(self._host, board_id, agent=agent) as board:
             return await board.restore(version)
 
+    async def violations(self, board_id: str) -> list[BoardViolation]:
+        await self.board(board_id)
+        async with open_board(self._host, board_id, agent="cli") as board:
+            return [BoardViolation.of(each) for each in board.violations]
+
+    async def dismiss(self, board_id: str, key: str, agent: str) -> None:
+        await self.board(board_id)
+        async with open_board(self._host, board_id, agent=agent) as board:
+            for each in board.violations:
+                if each.key == key:
+                    await board.dismiss(each)
+                    return
+        raise NotFound(f"no violation {key} stands on board {board_id}")
+
     async def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
         while True:
             page = await self._store.entries(board_id, after=after, limit=_PAGE)
@@ -271,6 +291,13 @@ class ServerSource:
         body = {"version": version, "agent": agent}
         answer = await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/restores", json=body)
         return Checkpoint.model_validate_json(answer.content)
+
+    async def violations(self, board_id: str) -> list[BoardViolation]:
+        return (await self._get(ViolationPage, f"/api/boards/{check_board_id(board_id)}/violations")).violations
+
+    async def dismiss(self, board_id: str, key: str, agent: str) -> None:
+        body = {"key": key, "agent": agent}
+        await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/dismissals", json=body)
 
     async def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
         address = f"/api/boards/{check_board_id(board_id)}/events"

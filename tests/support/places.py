@@ -86,6 +86,13 @@ async def place_of(kind: PlaceKind, file: Path) -> AsyncIterator[Place]:
     assert not left, f"these tasks were left behind: {left}"
 
 
+def open_plain(place: Place, agent: str) -> Any:
+    """A board without a model."""
+    if place.kind == "served":
+        return connect(place.url, BOARD, agent=agent)
+    return open_board(place.host, BOARD, agent=agent)
+
+
 async def level(*boards: Board[Any]) -> None:
     """Bring all replicas to the same state: after everybody's flush, a commit that everybody waits for."""
     for board in boards:

@@ -13,6 +13,7 @@ from crdt_board.history import Fork, PathEdit, Retention, Stretch
 from crdt_board.journal import Entry, EntryKind
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.contract import BoardHead
+from crdt_board.violation import Violation
 
 _SECONDS_MAX = 10**10
 
@@ -21,13 +22,19 @@ AgentName = Annotated[
 ]
 
 
-class NewBoardRequest(BaseModel):
+class Body(BaseModel):
+    """What a request carries; a key that is none is a mistake, and not passed over."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewBoardRequest(Body):
     """A board to make."""
 
     board: str = Field(description="Its id.", examples=["job-885"])
 
 
-class CommitBody(BaseModel):
+class CommitBody(Body):
     """A checkpoint to make. ``patch`` maps fields to the values that they shall have, in wire form."""
 
     step: Annotated[str, Field(min_length=1, max_length=DEFAULT_LIMITS.step_chars_max, examples=["review"])]
@@ -43,14 +50,21 @@ class CommitBody(BaseModel):
     tags: list[str] = []
 
 
-class RestoreRequest(BaseModel):
+class RestoreRequest(Body):
     """A version to go back to, by a new version."""
 
     version: Annotated[int, Field(ge=1, le=2**53 - 1)]
     agent: AgentName = "api"
 
 
-class ForkRequest(BaseModel):
+class DismissRequest(Body):
+    """A violation to drop although nothing was changed, by its key."""
+
+    key: Annotated[str, Field(min_length=1, max_length=1_000, examples=["ends_after_start@"])]
+    agent: AgentName = "api"
+
+
+class ForkRequest(Body):
     """A fork to make, at ``version`` or at the newest."""
 
     board: str = Field(description="The id of the fork.", examples=["job-884-other"])
@@ -58,7 +72,7 @@ class ForkRequest(BaseModel):
     agent: AgentName = "api"
 
 
-class MergeRequest(BaseModel):
+class MergeRequest(Body):
     """A fork of this board, or the board that it was forked from, whose news are to be committed here."""
 
     board: str = Field(examples=["job-884-other"])
@@ -147,7 +161,7 @@ class ForkPage(BaseModel):
     forks: list[Fork]
 
 
-class CompactionRequest(BaseModel):
+class CompactionRequest(Body):
     """Which versions to keep; without `keep_versions` and `newer_than_seconds` all of them."""
 
     model_config = ConfigDict(extra="forbid")
@@ -171,6 +185,32 @@ class CompactionRequest(BaseModel):
             keep_tagged=policy.keep_tagged,
             dry_run=dry_run,
         )
+
+
+class BoardViolation(BaseModel):
+    """A rule of the model that the board's state breaks, and that keeps commits from being made; see `Violation`."""
+
+    key: str
+    path: str
+    rule: str
+    message: str
+    agent: str | None
+
+    @classmethod
+    def of(cls, violation: Violation) -> BoardViolation:
+        return cls(
+            key=violation.key,
+            path=violation.path,
+            rule=violation.rule,
+            message=violation.message,
+            agent=violation.agent,
+        )
+
+
+class ViolationPage(BaseModel):
+    """What stands now."""
+
+    violations: list[BoardViolation]
 
 
 class BlamePage(BaseModel):

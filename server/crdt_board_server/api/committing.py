@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, Response
 
 from crdt_board.checkpoints import Checkpoint
+from crdt_board.errors import BadRequest, NotFound
+from crdt_board.fields import nearest_name
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
 from crdt_board.local import open_board
 from crdt_board.store.lookup import existing_head
-from crdt_board_server.api.answers import CommitBody, RestoreRequest
+from crdt_board.wire_values import invalid_value
+from crdt_board_server.api.answers import BoardViolation, CommitBody, DismissRequest, RestoreRequest, ViolationPage
 from crdt_board_server.api.parameters import BoardId, IdempotencyKey, IfMatch, version_of
 from crdt_board_server.api.problems import problem_responses
 
@@ -33,7 +38,12 @@ def add_committing(routes: APIRouter, host: BoardHost) -> None:
         idempotency_key: IdempotencyKey = None,
     ) -> Checkpoint:
         await existing_head(host.store, check_board_id(board_id, host.limits))
+        if wanted.reads is not None and if_match is None:
+            raise BadRequest(
+                "reads needs If-Match: the version that was read; without it nothing is known of what came since"
+            )
         async with open_board(host, board_id, agent=wanted.agent) as board:
+            check_fields([*wanted.patch, *(wanted.reads or ())], host, board_id)
             made = await board.commit(
                 wanted.step,
                 patch=wanted.patch,
@@ -59,3 +69,41 @@ def add_committing(routes: APIRouter, host: BoardHost) -> None:
         await existing_head(host.store, check_board_id(board_id, host.limits))
         async with open_board(host, board_id, agent=wanted.agent) as board:
             return await board.restore(wanted.version)
+
+    @routes.get(
+        "/boards/{board_id}/violations",
+        summary="The rules that the board's state breaks: what keeps commits from being made",
+        responses=problem_responses(404, 410),
+    )
+    async def violations(board_id: BoardId) -> ViolationPage:
+        await existing_head(host.store, check_board_id(board_id, host.limits))
+        async with open_board(host, board_id, agent="api") as board:
+            return ViolationPage(violations=[BoardViolation.of(each) for each in board.violations])
+
+    @routes.post(
+        "/boards/{board_id}/dismissals",
+        status_code=204,
+        summary="Drop a recorded violation although nothing was changed",
+        description="An agent whose model has the rule, and finds it broken, records it again. Sizes stay.",
+        responses=problem_responses(404, 409, 410),
+    )
+    async def dismiss(board_id: BoardId, wanted: DismissRequest) -> None:
+        await existing_head(host.store, check_board_id(board_id, host.limits))
+        async with open_board(host, board_id, agent=wanted.agent) as board:
+            for each in board.violations:
+                if each.key == wanted.key:
+                    await board.dismiss(each)
+                    return
+        raise NotFound(f"no violation {wanted.key} stands on board {board_id}")
+
+
+def check_fields(names: Sequence[str], host: BoardHost, board_id: str) -> None:
+    """Refuse what is no field of a board that has a schema: it is a mistake, which nobody would read.
+
+    Raises:
+        InvalidValue: one of ``names`` is none.
+    """
+    fields = host.open_boards()[board_id].fields
+    for name in names if fields else ():
+        if name not in fields:
+            raise invalid_value(name, f"the board has no such field{nearest_name(name, fields)}")
