@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from crdt_board.checkpoints import Pointer, parse_pointer
 from crdt_board.document import Document
-from crdt_board.errors import BadRequest, VersionConflict
+from crdt_board.errors import BadRequest, SchemaMismatch, VersionConflict
 from crdt_board.forks import State, decided_on_both_sides, decision_conflict
 from crdt_board.history import BoardHistory
 from crdt_board.layout import Layout
+from crdt_board.placement import kept_elsewhere
 from crdt_board.planning import Merged
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
@@ -37,6 +38,17 @@ class Branch:
         """Why this cannot be merged into a document, or None."""
         names = decided_on_both_sides(self.bases, document.wire_state(), self.state, self.strict)
         return decision_conflict(names, self.fork_id, version=version, author=self.author, seq=seq) if names else None
+
+    def mismatch_with(self, layout: Layout | None) -> SchemaMismatch | None:
+        """Why what is written by this schema would not be found under the board's ``layout``, or None."""
+        names = kept_elsewhere(layout, self.layout) if layout is not None and self.layout is not None else []
+        if not names:
+            return None
+        return SchemaMismatch(
+            f"{self.fork_id} was migrated by itself, in other steps than this board, and keeps {', '.join(names)} "
+            "elsewhere; copy what is wanted with a commit",
+            fields=[f"{name}: is in another root of the document" for name in names],
+        )
 
 
 async def open_branch(store: Store, board_id: str, fork_id: str) -> Branch:

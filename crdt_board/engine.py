@@ -309,12 +309,17 @@ class Engine:
         Raises:
             NotFound: there is no board ``fork_id``.
             VersionConflict: both have decided a strict field, differently; nothing was changed.
-            SchemaMismatch: the fork's model does not fit; nothing was changed.
+            Violated: the state afterwards would break a rule, as far as is known; nothing was changed.
+            IdempotencyMismatch: the key was used for another request; nothing was changed.
+            SchemaMismatch: the fork's model does not fit, or was migrated to in other steps; nothing was changed.
             BadRequest: the boards have no common past.
         """
         branch = await open_branch(self._store, self.board_id, fork_id)
         if branch.layout is not None:
             await self.join(branch.layout, agent=agent)
+        mismatch = branch.mismatch_with(self.layout)
+        if mismatch is not None:
+            raise mismatch
 
         def look(document: Document) -> int:
             conflict = branch.conflict_with(document, self.version, self.seq)

@@ -33,6 +33,12 @@ def as_on_board(model: Layout, board: Layout) -> Layout:
     return _with_roots(model, [board.by_name[field.name].root for field in model.fields])
 
 
+def kept_elsewhere(board: Layout, other: Layout) -> list[str]:
+    """The fields that both layouts have in roots of different names, in the order of ``board``."""
+    places = {field.name: field.place for field in other.fields if field.kind not in SINGLE_KINDS}
+    return [field.name for field in board.fields if places.get(field.name, field.place) != field.place]
+
+
 def _with_roots(model: Layout, roots: Sequence[str]) -> Layout:
     fields = (field.model_copy(update={"root": root}) for field, root in zip(model.fields, roots, strict=True))
     return Layout(title=model.title, fields=tuple(fields))
