@@ -643,7 +643,7 @@ class Engine:
                 return [*plans, plan] if plan else plans
             except Poisoned as poisoned:
                 if poisoned.suspect is None:
-                    logger.warning("board %s: an update is refused and the document rebuilt", self.board_id)
+                    logger.warning("board %s: what was written is refused and the document rebuilt", self.board_id)
                     lessons = lessons.learned(poisoned.updates, poisoned.error)
                 await self._reload()
 
