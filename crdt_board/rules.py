@@ -177,7 +177,6 @@ class Rules:
     """The rules of all fields of a layout."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
         self.by_name = {field.name: FieldRules(field) for field in layout.fields}
 
     def at(self, path: str) -> FieldRules:
