@@ -1339,6 +1339,7 @@ async def test_lists_of_records_outlive_a_restart(place: Place) -> None:
         for board in boards:
             assert board.snapshot() == await board.at(made.version) == written
             assert board.state.sections.ids == ids
+        for board in boards:
             board.state.sections.append(Section(title=board.agent))
         before = await boards[0].at(1)
         assert [section.title for section in before.sections] == ["b", "a"]
