@@ -320,10 +320,11 @@ class Board(BoardPast[M]):
         Raises:
             VersionConflict: both sides have decided a `Strict` field, differently; ``changed`` names it, nothing was
                 changed. Commit one decision on both, then merge again.
-            Violated: what both sides hold breaks a rule together; nothing was changed. Make room on one of them.
+            Violated: what both sides hold breaks a size together, or a violation is recorded on one of them, which
+                ``violations`` names; nothing was changed. Resolve it there.
             NotFound: there is no such board.
             BadRequest: neither of the two was forked from the other.
-            SchemaMismatch: the fork's model does not fit.
+            SchemaMismatch: the fork's model does not fit, or both boards were migrated to it in different steps.
             Unavailable: no answer within ``timeout`` seconds (None waits for ever).
         """
         check_board_id(board_id)

@@ -15,7 +15,7 @@ import pycrdt
 
 from crdt_board.layout import FieldKind, FieldLayout
 
-_RULES: Mapping[FieldKind, tuple[str, str]] = {
+SIZE_KEYWORDS: Mapping[FieldKind, tuple[str, str]] = {
     "text": ("minLength", "maxLength"),
     "list": ("minItems", "maxItems"),
     "record_list": ("minItems", "maxItems"),
@@ -24,7 +24,7 @@ _RULES: Mapping[FieldKind, tuple[str, str]] = {
     "records": ("minProperties", "maxProperties"),
     "counter": ("minimum", "maximum"),
 }
-"""The keywords of JSON Schema for the least and the greatest size."""
+"""The keywords of JSON Schema for the least and the greatest size, by the kind of field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Bounds:
 
     def problem(self, size: int) -> SizeProblem | None:
         """What is wrong with a size."""
-        low, high = _RULES[self.kind]
+        low, high = SIZE_KEYWORDS[self.kind]
         be = "is" if self.kind == "counter" else "are"
         if self.most is not None and size > self.most:
             return SizeProblem(high, f"{self._has(size)}, at most {self.most} {be} allowed", size - self.most)
@@ -64,7 +64,7 @@ class Bounds:
     @property
     def json_schema(self) -> dict[str, int]:
         """The keywords that say the same in JSON Schema."""
-        low, high = _RULES[self.kind]
+        low, high = SIZE_KEYWORDS[self.kind]
         return {key: value for key, value in ((low, self.least), (high, self.most)) if value is not None}
 
     def _has(self, size: int) -> str:
@@ -100,7 +100,7 @@ def declared_bounds(kind: FieldKind, metadata: Iterable[Any]) -> Bounds | None:
 
 def bounds_of(field: FieldLayout) -> Bounds | None:
     """The bounds that a layout says a field has as a whole, if any. It may come from a peer."""
-    keys = _RULES.get(field.kind)
+    keys = SIZE_KEYWORDS.get(field.kind)
     if keys is None:
         return None
     least, most = (value if type(value := field.json_schema.get(key)) is int else None for key in keys)

@@ -314,7 +314,9 @@ class Engine:
         Raises:
             NotFound: there is no board ``fork_id``.
             VersionConflict: both have decided a strict field, differently; nothing was changed.
-            SchemaMismatch: the fork's model does not fit; nothing was changed.
+            Violated: the state afterwards would break a rule, as far as is known; nothing was changed.
+            IdempotencyMismatch: the key was used for another request; nothing was changed.
+            SchemaMismatch: the fork's model does not fit, or one of the two was migrated since; nothing was changed.
             BadRequest: the boards have no common past.
         """
         branch = await open_branch(self._store, self.board_id, fork_id)
@@ -643,7 +645,7 @@ class Engine:
                 return [*plans, plan] if plan else plans
             except Poisoned as poisoned:
                 if poisoned.suspect is None:
-                    logger.warning("board %s: an update is refused and the document rebuilt", self.board_id)
+                    logger.warning("board %s: what was written is refused and the document rebuilt", self.board_id)
                     lessons = lessons.learned(poisoned.updates, poisoned.error)
                 await self._reload()
 

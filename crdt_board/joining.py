@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import JsonValue, ValidationError
@@ -89,9 +89,9 @@ def migration_request(board: BoardState, model: type[BoardModel], agent: str) ->
     Raises:
         SchemaMismatch: as `migrate_board`.
     """
-    wire = migrated(board.state, board.schema_version, model)
     layout = model.board_layout()
     before = board.layout.by_name if board.layout else {}
+    wire = migrated(board.state, board.schema_version, model, beside=board.state.keys() - before.keys())
     kept = [
         name
         for name, value in wire.items()
@@ -111,10 +111,13 @@ def migration_request(board: BoardState, model: type[BoardModel], agent: str) ->
     )
 
 
-def migrated(state: Mapping[str, JsonValue], number: int, model: type[BoardModel]) -> dict[str, JsonValue]:
+def migrated(
+    state: Mapping[str, JsonValue], number: int, model: type[BoardModel], *, beside: Collection[str]
+) -> dict[str, JsonValue]:
     """The fields that the model's migrations from schema ``number`` on set, in wire form, checked by the model.
 
-    Candidates that they pass on as they are stay the list of all of them.
+    Candidates that they pass on as they are stay the list of all of them. ``beside`` are the keys of ``state`` that may
+    be of agents without a model: those that are passed on as they are, and that the model does not name, are left out.
 
     Raises:
         SchemaMismatch: as `migrate_board`.
@@ -128,7 +131,9 @@ def migrated(state: Mapping[str, JsonValue], number: int, model: type[BoardModel
     try:
         if isinstance(result, BoardModel):
             return _wire_of(result, model)
-        return _checked(cast(dict[str, JsonValue], result), state, model)
+        fields, made = fields_of(model), cast(dict[str, JsonValue], result)
+        passed_on = {name for name in beside if name in made and same_wire(made[name], state[name])} - fields.keys()
+        return _checked({name: value for name, value in made.items() if name not in passed_on}, state, model)
     except InvalidValue as error:
         raise _failed(model, steps[-1], number, f"led to an invalid state: {error}", path=error.path) from error
 

@@ -50,7 +50,7 @@ class ModelRule:
 
 
 @lru_cache(_MODELS_KEPT)
-def rules_of(model: type[BaseModel]) -> tuple[ModelRule, ...]:
+def validators_of(model: type[BaseModel]) -> tuple[ModelRule, ...]:
     """The validators of a model itself, in order of declaration."""
     names = list(record_fields(model))
     validators = cast(Any, model).__pydantic_decorators__.model_validators
@@ -63,7 +63,7 @@ def rules_of(model: type[BaseModel]) -> tuple[ModelRule, ...]:
 @lru_cache(_MODELS_KEPT)
 def has_rules(model: type[BaseModel]) -> bool:
     """Whether a model, or one of its records, has validators."""
-    return bool(rules_of(model)) or any(has_rules(record) for record in _records(model).values())
+    return bool(validators_of(model)) or any(has_rules(record) for record in _records(model).values())
 
 
 def judge(
@@ -101,7 +101,7 @@ def broken_rules(model: type[BaseModel], state: dict[str, JsonValue]) -> dict[st
 
 
 def _broken(model: type[BaseModel], content: BaseModel, path: str) -> Iterator[Finding]:
-    for rule in rules_of(model):
+    for rule in validators_of(model):
         finding = rule.finding(content, path)
         if finding is not None:
             yield finding
@@ -126,7 +126,7 @@ def _is_known(model: type[BaseModel], violation: Violation) -> bool:
         if field is None or field.record is None:
             return False
         found = field.record
-    return any(rule.name == violation.rule for rule in rules_of(found))
+    return any(rule.name == violation.rule for rule in validators_of(found))
 
 
 def _records(model: type[BaseModel]) -> dict[str, type[BaseModel]]:

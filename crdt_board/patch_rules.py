@@ -1,4 +1,4 @@
-"""Whether the patch of a commit keeps the rules of the board's layout: its values before, the sizes after it."""
+"""Whether the patch of a commit keeps the rules: its values those of the layout, what it makes those of the board."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from crdt_board.checkpoints import AddElement, Decide, PatchOp, Propose, SetValue, SpliceRange
 from crdt_board.document import Document
 from crdt_board.limits import Limits
-from crdt_board.rules import SIZE_RULES, FieldRules, Problem, rules_of
+from crdt_board.rules import SIZED_KINDS, FieldRules, Problem, rules_of
 from crdt_board.wire_values import check_wire, child_path
 
 
@@ -41,13 +41,16 @@ def sizes_of(document: Document, operations: Sequence[PatchOp]) -> dict[str, int
             kind = rules.at(path).field.kind
         except KeyError:
             continue
-        if kind in SIZE_RULES:
+        if kind in SIZED_KINDS:
             sizes[path] = _size(document, path)
     return sizes
 
 
 def outgrown(document: Document, before: Mapping[str, int], limits: Limits) -> Problem | None:
-    """What a patch made larger than it may be, where ``before`` is what was there; None when nothing is."""
+    """What a patch made larger than a board may hold, where ``before`` is what was there; None when nothing is.
+
+    The model's own sizes are looked at by `crdt_board.validity.refusal_of`.
+    """
     rules = rules_of(document.layout)
     for path, size_before in sorted(before.items()):
         field, size = rules.at(path), _size(document, path)
@@ -56,8 +59,6 @@ def outgrown(document: Document, before: Mapping[str, int], limits: Limits) -> P
         most = limits.text_chars_max if field.field.kind == "text" else limits.container_items_max
         if size > most:
             return Problem(path, "limit", f"would hold {size}, at most {most} are allowed on a board")
-        if field.size_max is not None and size > field.size_max:
-            return field.check_size(size, path)
     return None
 
 

@@ -66,7 +66,7 @@ def build_plain_patch(document: Document, patch: Mapping[str, object]) -> tuple[
         InvalidValue: a value does not fit its field, or is no JSON that would come back as written.
     """
     fields = {name: plain_field(document, check_text(name, "patch")) for name in patch}
-    wire = {name: field.to_wire(patch[name], child_path("", name)) for name, field in fields.items()}
+    wire = {name: field.to_wire(patch[name], child_path("", name), any_size=True) for name, field in fields.items()}
     return _operations(document, fields, wire, None), cast(dict[str, JsonValue], without_ids(wire, fields))
 
 
@@ -140,7 +140,8 @@ def _difference(
     else:
         operations = _BUILDERS[field.kind](document, path, before, now, target)
     if operations and field.bounds is not None:
-        problem = field.bounds.problem(target if field.kind == "counter" else len(target))
+        size, wanted = (before, target) if field.kind == "counter" else (len(before), len(target))
+        problem = field.bounds.change_problem(size, wanted - size)
         if problem is not None:
             raise invalid_value(path, problem.message, rule=problem.rule)
     return operations

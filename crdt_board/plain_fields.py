@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NoReturn, cast
+from typing import cast
 
-import jsonschema_rs
 from pydantic import JsonValue
 
 from crdt_board.bounds import Bounds, bounds_of
@@ -20,6 +19,7 @@ from crdt_board.document import Document
 from crdt_board.fields import UNWRITTEN, VALUE_KINDS, nearest_name, plain_value
 from crdt_board.layout import ITEM_KEY, FieldKind, FieldLayout
 from crdt_board.orders import CellOrder
+from crdt_board.rules import FieldRules, rules_of
 from crdt_board.wire_values import check_text, check_wire, child_path, element_key, invalid_value, same_wire
 
 _EMPTY: dict[FieldKind, JsonValue] = {"text": "", "counter": 0, "list": [], "set": [], "record_list": []}
@@ -28,8 +28,9 @@ _EMPTY: dict[FieldKind, JsonValue] = {"text": "", "counter": 0, "list": [], "set
 class PlainField:
     """One field of a layout, and of records those in them."""
 
-    def __init__(self, layout: FieldLayout) -> None:
+    def __init__(self, layout: FieldLayout, rules: FieldRules | None = None) -> None:
         self.layout = layout
+        self._rules = rules or FieldRules(layout)
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ class PlainField:
     @cached_property
     def inside(self) -> dict[str, PlainField]:
         """The fields of each record."""
-        return {field.name: PlainField(field) for field in self.layout.fields}
+        return {field.name: PlainField(field, self._rules.inside[field.name]) for field in self.layout.fields}
 
     @cached_property
     def bounds(self) -> Bounds | None:
@@ -62,14 +63,23 @@ class PlainField:
         """What an empty container reads as."""
         return _EMPTY.get(self.kind, {})
 
-    def to_wire(self, value: object, path: str | None = None) -> JsonValue:
+    def to_wire(self, value: object, path: str | None = None, *, any_size: bool = False) -> JsonValue:
         """All of the field's value in wire form, a copy; ``value`` is JSON, or for a set also a Python set.
 
+        With ``any_size`` it is left to others how much the field as a whole may hold. Empty it may be in any case, as
+        it is before anything is written.
+
         Raises:
-            InvalidValue: it is not what this field holds.
+            InvalidValue: it is not what this field holds; ``rule`` is the one that it breaks.
         """
         path = self.name if path is None else path
-        value = plain_value(value)
+        wire = self._converted(plain_value(value), path)
+        problem = self._rules.check_whole(wire, path) if wire and not any_size else None
+        if problem is not None:
+            raise problem.error()
+        return wire
+
+    def _converted(self, value: object, path: str) -> JsonValue:
         match self.kind:
             case "text":
                 return check_text(value, path)
@@ -162,30 +172,20 @@ class PlainField:
         return {name: self.inside[name].to_wire(value, child_path(path, name)) for name, value in record.items()}
 
     def _check(self, wire: JsonValue, path: str) -> None:
-        """By the field's JSON Schema, and for `Max` and `Min` fields by their order."""
-        if self.layout.json_schema:
-            try:
-                problem = next(self._validator.iter_errors(wire), None)
-            except ValueError as error:  # the layout came from a peer
-                raise invalid_value(path, f"its JSON Schema cannot be used: {str(error).splitlines()[0]}") from None
-            if problem is not None:
-                raise invalid_value(child_path(path, *problem.instance_path), problem.message)
+        """By the rules of the layout, and for `Max` and `Min` fields by their order."""
+        problem = self._rules.check_parts(wire, path) if self.layout.json_schema else None
+        if problem is not None:
+            raise problem.error()
         if self.kind in ("max", "min") and not fits(self.layout, wire):
             raise invalid_value(path, "is no value that this field compares")
-
-    @cached_property
-    def _validator(self) -> Any:
-        return jsonschema_rs.validator_for(self.layout.json_schema, retriever=_refuse_to_fetch)
 
 
 def plain_field(document: Document, name: str) -> PlainField:
     """A field of the document's layout; a scalar of any value, when the layout does not name it."""
-    return PlainField(document.layout.by_name.get(name) or FieldLayout.model_construct(name=name, kind="scalar"))
-
-
-def _refuse_to_fetch(uri: str) -> NoReturn:
-    """A schema is complete in itself: a peer must not make this process open what its schema names."""
-    raise ValueError(f"it refers to {uri}")
+    field = document.layout.by_name.get(name)
+    if field is None:
+        return PlainField(FieldLayout.model_construct(name=name, kind="scalar"))
+    return PlainField(field, rules_of(document.layout).by_name[name])
 
 
 def _name_of(value: object) -> str:

@@ -282,7 +282,7 @@ def plan_move(loaded: LoadedBoard, names: Sequence[str], author: str, limits: Li
         try:
             updates.append(move_from_state(document, [name], committer))
         except BoardError as error:
-            logger.warning("%s was written as a plain value that it cannot hold, and stays empty: %s", name, error)
+            logger.warning("%s was written as a plain value that it cannot hold, which is not read: %s", name, error)
     paths = bounded_paths(document.take_touched(), limits.entry_paths_max)
     return Plan("update", author, None, updates, paths) if updates else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -16,17 +16,15 @@ from typing import Any, cast
 import jsonschema_rs
 from pydantic import JsonValue
 
+from crdt_board.bounds import SIZE_KEYWORDS, Bounds, bounds_of
 from crdt_board.canonical import SAFE_INTEGER
 from crdt_board.errors import InvalidValue, ModelError
-from crdt_board.layout import ITEM_KEY, PLACE_KEY, FieldKind, FieldLayout, Layout
+from crdt_board.layout import ITEM_KEY, PLACE_KEY, RECORD_KINDS, FieldKind, FieldLayout, Layout
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.records import split_path
 from crdt_board.rule_keywords import KEYWORDS, PATTERN_CHARS_MAX, PATTERNS_MAX, plain_name
 from crdt_board.rule_schemas import MalformedSchema, expand, without_sizes
 from crdt_board.wire_values import child_path
-
-RECORD_KINDS: frozenset[FieldKind] = frozenset({"records", "record_list"})
-"""The kinds of fields whose values are records."""
 
 _WITH_KEYS: frozenset[FieldKind] = frozenset({"dict", "records"})
 _WITH_ITEMS: frozenset[FieldKind] = frozenset({"list", "set", "record_list"})
@@ -37,15 +35,8 @@ _WEIGHT_MAX = 500_000
 
 logger = logging.getLogger(__name__)
 
-SIZE_RULES: Mapping[FieldKind, tuple[str, str]] = {
-    "text": ("minLength", "maxLength"),
-    "list": ("minItems", "maxItems"),
-    "set": ("minItems", "maxItems"),
-    "record_list": ("minItems", "maxItems"),
-    "dict": ("minProperties", "maxProperties"),
-    "records": ("minProperties", "maxProperties"),
-}
-"""The keywords that bound how much a container holds, by its kind: the least and the most."""
+SIZED_KINDS: frozenset[FieldKind] = frozenset(SIZE_KEYWORDS) - {"counter"}
+"""The kinds of fields that hold more or less: texts and containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +72,13 @@ class FieldRules:
     @cached_property
     def size_max(self) -> int | None:
         """The most code points of a text, or items of a container, that the model allows."""
-        return self._size_rule(1)
+        return None if self._bounds is None else self._bounds.most
 
     @cached_property
-    def size_min(self) -> int | None:
-        """The least of them."""
-        return self._size_rule(0)
+    def _bounds(self) -> Bounds | None:
+        if self.field.kind not in SIZED_KINDS:
+            return None
+        return bounds_of(self.field.model_copy(update={"json_schema": self._schema}))  # without references
 
     def check_value(self, wire: JsonValue, path: str, key: str = "") -> Problem | None:
         """What is wrong with one value: a scalar, one item, one value of a dict (under ``key``), or one record.
@@ -125,6 +117,10 @@ class FieldRules:
 
     def check_all(self, wire: JsonValue, path: str) -> Problem | None:
         """What is wrong with all of a field's value in wire form, each item and the whole."""
+        return self.check_parts(wire, path) or self.check_whole(wire, path)
+
+    def check_parts(self, wire: JsonValue, path: str) -> Problem | None:
+        """The same, but for how much the field holds."""
         kind = self.field.kind
         if kind in _WITH_KEYS:
             if not isinstance(wire, dict):
@@ -135,16 +131,16 @@ class FieldRules:
                 return Problem(path, "type", f"{_show(wire)} is no {kind}")
             parts = ((child_path(path, index), "", item) for index, item in enumerate(wire))
         else:
-            return self.check_value(wire, path) or self.check_whole(wire, path)
+            return self.check_value(wire, path)
         for place, key, item in parts:
             problem = self.check_value(item, place, key)
             if problem is not None:
                 return problem
-        return self.check_whole(wire, path)
+        return None
 
     def check_whole(self, wire: JsonValue, path: str) -> Problem | None:
         """What is wrong with a field as a whole, apart from its items: how many there are, or how long a text is."""
-        if self.field.kind in SIZE_RULES and isinstance(wire, str | list | dict):
+        if self.field.kind in SIZED_KINDS and isinstance(wire, str | list | dict):
             return self.check_size(len(wire), path)
         if self.field.kind == "counter":
             return _first(self._values, wire, path, 0)
@@ -152,29 +148,14 @@ class FieldRules:
 
     def check_size(self, size: int, path: str) -> Problem | None:
         """The same, from how many code points or items there are."""
-        if self.size_max is not None and size > self.size_max:
-            return self._size_problem(1, f"has {size} {self._unit}, at most {self.size_max} are allowed", path)
-        if self.size_min is not None and size < self.size_min:
-            return self._size_problem(0, f"has {size} {self._unit}, at least {self.size_min} are needed", path)
-        return None
+        problem = None if self._bounds is None else self._bounds.problem(size)
+        return None if problem is None else Problem(path, problem.rule, problem.message)
 
     def tree(self) -> Iterator[FieldRules]:
         """These, and those of all fields in the records."""
         yield self
         for rules in self.inside.values():
             yield from rules.tree()
-
-    @property
-    def _unit(self) -> str:
-        return "characters" if self.field.kind == "text" else "items"
-
-    def _size_problem(self, which: int, message: str, path: str) -> Problem:
-        return Problem(path, SIZE_RULES[self.field.kind][which], message)
-
-    def _size_rule(self, which: int) -> int | None:
-        names = SIZE_RULES.get(self.field.kind)
-        bound = self._schema.get(names[which]) if names is not None else None
-        return None if bound is None else int(bound)
 
     @cached_property
     def _schema(self) -> dict[str, Any]:
@@ -189,14 +170,13 @@ class FieldRules:
     @cached_property
     def _values(self) -> jsonschema_rs.Draft202012Validator:
         """Checks one value; of a container, one that holds nothing but that value."""
-        return _compiled(without_sizes(self._schema) if self.field.kind in SIZE_RULES else self._schema)
+        return _compiled(without_sizes(self._schema) if self.field.kind in SIZED_KINDS else self._schema)
 
 
 class Rules:
     """The rules of all fields of a layout."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
         self.by_name = {field.name: FieldRules(field) for field in layout.fields}
 
     def at(self, path: str) -> FieldRules:

@@ -76,7 +76,7 @@ class ModelView(Generic[ModelT]):
         schema_version = stored.checkpoint.schema_version
         starts = [n for n in model.board_migrations() if schema_version <= n <= stored.schema_version]
         if starts and schema_version:
-            state = migrated(state, starts[0], model)
+            state = migrated(state, starts[0], model, beside=state.keys())
         elif not schema_version:
             state = {name: self._as_stored(name, value) for name, value in state.items()}
         try:

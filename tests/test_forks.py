@@ -10,14 +10,14 @@ import io
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import pycrdt
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import JsonValue
+from pydantic import JsonValue, model_validator
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -38,6 +38,7 @@ from crdt_board import (
     Strict,
     Text,
     VersionConflict,
+    Violated,
     migrates,
     open_board,
     wire,
@@ -181,6 +182,74 @@ async def test_a_strict_field_that_both_decided_is_a_conflict(place: Place, boar
         assert board.state.status == "OPEN"
         await fork.merge_from(BOARD)
         assert fork.state.status == "OPEN"
+
+
+async def test_a_fork_that_was_migrated_in_other_steps_is_not_merged(place: Place) -> None:
+    """V11: fields that both keep under other names in the document would be lost without a word; it is refused."""
+
+    class Listed(BoardModel):
+        tags: list[str] = []
+
+    class Longer(Listed):
+        more: str = ""
+
+    class Set(BoardModel):
+        tags: set[str] = set()
+        more: str = ""
+
+        @migrates(from_version=1)
+        @classmethod
+        def from_v1(cls, old: dict[str, JsonValue]) -> dict[str, JsonValue]:
+            return old
+
+    class LaterSet(Set):
+        @migrates(from_version=2)
+        @classmethod
+        def from_v2(cls, old: dict[str, JsonValue]) -> dict[str, JsonValue]:
+            return old
+
+    async with place.open(Listed, "ann") as board:
+        board.state.tags.append("x")
+        await board.commit("begin")
+        await board.fork("job-fork")
+    async with place.open(Longer, "bob", "job-fork"):
+        pass
+    async with place.open(LaterSet, "bob", "job-fork") as fork:
+        fork.state.tags.add("theirs")
+        await fork.flush()
+    async with place.open(Set, "ann") as board:
+        with pytest.raises(SchemaMismatch, match="was migrated from schema 1 to 3 since the fork"):
+            await board.merge_from("job-fork")
+        assert board.version == 1
+        assert board.snapshot().tags == {"x"}
+
+
+async def test_a_violation_that_is_recorded_on_a_fork_keeps_it_from_being_merged(place: Place) -> None:
+    """It is named, nothing changes on the parent, and it is resolved on the fork."""
+
+    class Span(BoardModel):
+        start: int = 1
+        end: int = 5
+
+        @model_validator(mode="after")
+        def ends_after_start(self) -> Self:
+            assert self.start <= self.end, "it ends before it starts"
+            return self
+
+    async with place.open(Span, "ann") as board:
+        await board.commit("begin")
+        await board.fork("job-fork")
+        async with place.open(Span, "bob", "job-fork") as bob:
+            with bob.transaction():
+                bob.state.start, bob.state.end = 4, 2
+            await bob.wait_for(lambda _: bool(bob.violations), timeout=DEADLINE_SECONDS)
+            with pytest.raises(Violated) as refused:
+                await board.merge_from("job-fork")
+            assert refused.value.violations == bob.violations
+            assert (board.violations, board.snapshot()) == ((), Span())
+            await bob.commit("resolved", patch={"end": 8})
+            await board.merge_from("job-fork")
+            assert board.snapshot() == Span(start=4, end=8)
 
 
 async def test_what_is_no_fork_is_not_merged(place: Place, board: Board[Migration]) -> None:

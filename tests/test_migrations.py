@@ -471,6 +471,49 @@ async def test_a_version_that_the_model_cannot_read_says_so(place: Place) -> Non
         assert (refused.value.board_schema, refused.value.model_schema) == (1, 3)
 
 
+async def test_what_agents_without_a_model_keep_beside_the_fields_survives_a_migration(place: Place) -> None:
+    """V11: keys that no schema names are passed on by a migration without harm, also in history, and stay."""
+
+    class Passing(BoardModel):
+        total: int = 0
+        draft: Text
+
+        @migrates(from_version=1)
+        @classmethod
+        def from_v1(cls, old: dict[str, Any]) -> dict[str, Any]:
+            total = old.pop("count", 0)
+            return {**old, "total": total}
+
+    async with place.open(Simple, "ann") as ann, place.open(None, "script") as script:
+        ann.state.count = 5
+        script.state["source"] = "wiki"
+        await ann.flush()
+        await script.flush()
+        await script.commit("one")
+    async with place.open(Passing, "bob") as bob, place.open(None, "script") as script:
+        assert bob.snapshot() == Passing(total=5, draft="") == await bob.at(1)
+        assert script.snapshot()["source"] == "wiki"
+
+
+async def test_a_field_that_a_migration_forgets_to_drop_is_named(place: Place) -> None:
+    """V11: a field of the old schema that is passed on, and that the new model lacks, is an error of the migration."""
+
+    class Forgetful(BoardModel):
+        total: int = 0
+        draft: Text
+
+        @migrates(from_version=1)
+        @classmethod
+        def from_v1(cls, old: dict[str, Any]) -> dict[str, Any]:
+            return old
+
+    async with place.open(Simple, "ann") as ann:
+        ann.state.count = 5
+        await ann.flush()
+    with pytest.raises(SchemaMismatch, match="count"):
+        await place.open(Forgetful, "bob").__aenter__()
+
+
 # Processes and crashes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ from crdt_board import (
     Strict,
     Text,
     VersionConflict,
+    Violated,
     candidates_of,
     items_of,
     migrates,
@@ -238,6 +240,49 @@ async def test_what_a_plain_agent_may_not_assign_is_refused(place: Place) -> Non
             await bob.commit("x", patch={"owner": "bob"})
         assert bob.unacknowledged == 0
         assert "title" not in bob.state
+
+
+class Bounded(BoardModel):
+    due: date = date(2026, 1, 1)
+    days: dict[str, date] = {}
+    plan: Annotated[list[str], Field(max_length=2)]
+    draft: Annotated[Text, Field(max_length=5)]
+
+
+async def test_a_plain_agent_is_refused_at_once_what_the_writer_would_take_back(place: Place) -> None:
+    """Values are checked by the same rules as at the writer, forms of texts too, and the error names the rule."""
+    async with place.open(Bounded, "ann"), place.open(None, "bob") as bob:
+        for key, value, path, rule in (
+            ("due", "soon", "due", "format"),
+            ("days", {"k": "soon"}, "days/k", "format"),
+            ("plan", ["a", 2], "plan/1", "type"),
+            ("plan", ["a", "b", "c"], "plan", "maxItems"),
+            ("draft", "too long", "draft", "maxLength"),
+        ):
+            with pytest.raises(InvalidValue) as refused:
+                bob.state[key] = value
+            assert (refused.value.path, refused.value.rule) == (path, rule)
+        assert bob.unacknowledged == 0
+
+
+async def test_an_agent_may_lead_a_size_back_in_steps(place: Place) -> None:
+    """What is too large may be made smaller although it is too large still; a commit of that is refused as violated."""
+    async with place.open(Bounded, "ann") as ann, place.open(None, "bob") as bob:
+        ann.state.plan.extend(["a", "b"])
+        bob.state["plan"] = ["c", "d"]
+        await ann.wait_for(lambda state: len(state.plan) == 4, DEADLINE_SECONDS)
+        await bob.wait_for(lambda state: len(state["plan"]) == 4, DEADLINE_SECONDS)
+        assert len(ann.violations) == len(bob.violations) == 1
+        bob.state["plan"] = bob.state["plan"][:3]
+        await ann.wait_for(lambda state: len(state.plan) == 3, DEADLINE_SECONDS)
+        for board in (ann, bob):
+            with pytest.raises(Violated):
+                await board.commit("swapped", patch={"plan": ["x", "y", "z"]})
+            with pytest.raises(InvalidValue) as refused:
+                await board.commit("more", patch={"plan": ["x", "y", "z", "w"]})
+            assert (refused.value.path, refused.value.rule) == ("plan", "maxItems")
+        await bob.commit("fewer", patch={"plan": ["x"]})
+        assert not bob.violations
 
 
 @settings(max_examples=25)

@@ -19,7 +19,7 @@ from crdt_board.fold import ChangeMark, Fold
 from crdt_board.layout import VIOLATION_PREFIX
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.live import snapshot
-from crdt_board.model_rules import broken_rules, has_rules, judge, rules_of
+from crdt_board.model_rules import broken_rules, has_rules, judge, validators_of
 from crdt_board.operations import apply_patch, patched
 from crdt_board.patching import build_patch, state_after
 from crdt_board.policies import Candidates, Max, Strict
@@ -178,7 +178,7 @@ def test_every_rule_is_judged_by_itself() -> None:
         ("a bad title", ("title",)),
         ("high is below low", ("low", "high")),
     ]
-    assert [rule.name for rule in rules_of(Whole)] == ["budget", "titled"]
+    assert [rule.name for rule in validators_of(Whole)] == ["budget", "titled"]
     assert has_rules(Whole)
     assert not has_rules(create_model("Plain", __base__=BoardModel, a=(int, 0)))
 

@@ -100,7 +100,7 @@ class PlainState(MutableMapping[str, Any]):
         editor, document = self._editor, self._editor.document
         fields = {check_text(key, "state"): plain_field(document, key) for key in values}
         changed = {key: value for key, value in values.items() if not self._is_done(fields[key], value)}
-        wires = {key: fields[key].to_wire(value, escape_path(key)) for key, value in changed.items()}
+        wires = {key: fields[key].to_wire(value, escape_path(key), any_size=True) for key, value in changed.items()}
         cells = {key: wire for key, wire in wires.items() if fields[key].kind in ("max", "min", "candidates")}
         operations, _ = build_plain_patch(document, {key: wire for key, wire in wires.items() if key not in cells})
         cells = {key: wire for key, wire in cells.items() if read_key(document, key) != wire}
