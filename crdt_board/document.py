@@ -9,7 +9,7 @@ import json
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from math import isfinite
 from typing import Any, Protocol, TypeVar, cast
 
@@ -61,6 +61,10 @@ class _DeepEvent(Protocol):
 
 class DocumentBroken(Exception):
     """yrs panicked while it held the document: its content is no longer to be trusted and must be rebuilt."""
+
+
+def _nothing() -> None:
+    pass
 
 
 def escape_path(part: str) -> str:
@@ -117,6 +121,7 @@ class Document:
         self._items = ItemLists(self._containers)
         self._gapped = False
         self._local = False
+        self._begin_part: Callable[[], None] = _nothing
         self._put_cells: dict[str, dict[str, JsonValue]] = {}
         self._deepest = (0, "")
         self._unreadable: str | None = None
@@ -267,6 +272,7 @@ class Document:
     def put_record(self, path: str, wire: Mapping[str, JsonValue]) -> None:
         """Inside a transaction: replace the record at ``path`` by one that holds ``wire``, which has been checked."""
         self._forget(path)
+        self._begin_part()
         self._containers.put(path, wire)
 
     def read_record(self, path: str) -> JsonValue:
@@ -306,6 +312,9 @@ class Document:
         self._forget(f"{path}/{escape_path(key)}")
         holder = self.find(path, pycrdt.Map)
         if holder is not None and key in holder:
+            self._begin_part()
+            holder = self.find(path, pycrdt.Map)
+            assert holder is not None
             del holder[key]
 
     def field_at(self, path: str) -> FieldLayout:
@@ -348,19 +357,32 @@ class Document:
         self._text_indexes.clear()
 
     @contextmanager
-    def local_transaction(self, origin: int | None = None) -> Iterator[None]:
+    def local_transaction(self, origin: int | None = None, on_part: Callable[[], None] = _nothing) -> Iterator[None]:
         """Group local edits, which keep the text indexes themselves, into one transaction.
 
         ``origin`` tells an `UndoHistory` that the transaction belongs to it.
+
+        For yrs it is a transaction for each part, of which one begins before each removal or replacement of a record;
+        ``on_part`` is called before. Taken back at once, a change of a key in the record and its removal have the key
+        in the new record here, but in the old one on other replicas [measured].
         """
         self._local = True
         try:
-            with guarded(), self.doc.transaction(origin=origin):
+            with guarded(), ExitStack() as part:
+
+                def begin() -> None:
+                    part.close()
+                    on_part()
+                    part.enter_context(self.doc.transaction(origin=origin))
+
+                part.enter_context(self.doc.transaction(origin=origin))
+                self._begin_part = begin
                 try:
                     yield
                 finally:
                     self._settle()
         finally:
+            self._begin_part = _nothing
             self._local = False
             self._look_beyond_gaps()
 

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import pycrdt
 from pydantic import JsonValue
 
-from crdt_board.document import Document
+from crdt_board.document import Document, guarded
 from crdt_board.errors import LimitExceeded
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
@@ -160,27 +161,26 @@ class Replica:
             return
         rollback: pycrdt.UndoManager | None
         rollback = pycrdt.UndoManager(scopes=[*self.document.roots()], capture_timeout_millis=0)
-        redoable = None
         if history is not None:
             rollback.include_origin(history.origin)
-            redoable = history.redoable()
         try:
             with self._open(history):
                 yield
                 self.document.write_cells()
             self._check_size(sum(map(len, self._captured)))
         except BaseException:
-            changed = rollback.can_undo()
-            rollback.undo()
+            with guarded():
+                while rollback.undo():  # by parts, see `Document.local_transaction`
+                    pass
             self.document.forget_cells()
-            if changed and history is not None and redoable is not None:
-                history.forget_newest(redoable)
+            if history is not None:
+                history.forget_newest()
             self.document.drop_text_indexes()
             self._shrink()
             raise
         finally:
             # Dropped now: a traceback may keep this frame, and yrs panics when it goes during a later transaction.
-            rollback = redoable = None
+            rollback = None
             self._finish(agent)
 
     def new_history(self, depth: int) -> UndoHistory:
@@ -250,11 +250,13 @@ class Replica:
 
     @contextmanager
     def _open(self, history: UndoHistory | None, group: object = None) -> Iterator[None]:
+        local = self.document.local_transaction
         if history is not None:
             history.begin(group)
+            local = partial(local, history.origin, history.begin_part)
         self._depth += 1
         try:
-            with self.document.local_transaction(None if history is None else history.origin):
+            with local():
                 yield
         finally:
             self._depth -= 1

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import deque
+from collections.abc import MutableSequence
+from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import pycrdt
@@ -18,19 +20,47 @@ from crdt_board.document import Document, guarded
 from crdt_board.reader import Reader
 from crdt_board.varint import write_varuint
 
-_Stack = list["pycrdt.StackItem[Any]"]
+_Item = pycrdt.StackItem[Any]
 _origins = itertools.count(1)
 
 
+@dataclass(slots=True)
+class _Step:
+    """One step: what yrs noted of each of its parts, in the order in which they were made."""
+
+    number: int
+    parts: list[_Item]
+
+
+@dataclass(slots=True)
+class _Recording:
+    """What is being made: the number of the step, and a time of its own for each part of it."""
+
+    number: int = 0
+    clock: int = 1
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """By the parts that yrs has noted: their time, and the step that they belong to."""
+
+    def now(self) -> int:
+        """The time of a transaction that yrs notes; it joins transactions of one time."""
+        if not self.steps or self.steps[-1][0] != self.clock:
+            self.steps.append((self.clock, self.number))
+        return self.clock
+
+
 class UndoHistory:
-    """The last ``depth`` transactions of one handle, and those that were taken back.
+    """The last ``depth`` steps of one handle, and those that were taken back.
 
     Invariants:
         1. Only transactions under ``origin`` are in it; what others made, here or elsewhere, never is.
         2. It never undoes what was inserted under another client id than the document's: a record that was opened by
            its name belongs to everybody.
         3. Fields with cells are left out, see `crdt_board.cells`.
-        4. The stack holds at most ``2 * depth`` steps, and at most ``depth`` whenever one is taken back.
+        4. The manager that notes what is made has nothing to make again. When yrs drops such a step it lets go of what
+           the step deleted *and of the records around it*, even if other steps need these. A record that is then
+           deleted is freed, and what is kept in it still points at it: encoding that crashes the process [measured].
+        5. A removal of a record is the beginning of a part, see `Document.local_transaction`.
+        6. At most ``2 * depth`` steps are held, and at most ``depth`` whenever one is taken back.
     """
 
     def __init__(self, document: Document, depth: int, ended: list[object]) -> None:
@@ -44,24 +74,26 @@ class UndoHistory:
         self.depth = depth
         self._document = document
         self._group: object = None
-        self._clock = [1]
         self._made = 0
-        self._held = [self._new_manager([], [])]
+        self._done: deque[_Step] = deque()
+        self._undone: list[_Step] = []
+        self._recording = _Recording()
+        self._held = [self._new_recorder()]
         weakref.finalize(self, ended.append, self._held).atexit = False
-
-    @property
-    def _manager(self) -> pycrdt.UndoManager:
-        return self._held[0]
 
     def begin(self, group: object) -> None:
         """A transaction under ``origin`` begins: one step with the one before if both are of the same ``group``."""
         if group is None or group is not self._group:
             self._group = group
-            self._clock[0] += 1
+            self._recording.number += 1
+            self.begin_part()
             self._made += 1
             if self._made >= self.depth:
-                self._made = 0
-                self._trim()
+                self._take_over()
+
+    def begin_part(self) -> None:
+        """What follows in this step is taken back before what came until now, and apart from it."""
+        self._recording.clock += 1
 
     def undo(self) -> bool:
         """Take back the newest step that still has an effect; False when there is none.
@@ -72,10 +104,8 @@ class UndoHistory:
             DocumentBroken: yrs panicked; the document must not be used any more.
         """
         self._group = None
-        undo = self._manager.undo_stack[-self.depth :]
-        self._restore([self._own_part(step) for step in undo], self.redoable())
-        with guarded():
-            return self._manager.undo()
+        self._take_over()
+        return self._play(self._done, self._undone)
 
     def redo(self) -> bool:
         """Make the step again that `undo` took back last; False when there is none, or an edit came in between.
@@ -84,48 +114,76 @@ class UndoHistory:
             DocumentBroken: as `undo`.
         """
         self._group = None
-        with guarded():
-            return self._manager.redo()
+        self._take_over()
+        return self._play(self._undone, self._done)
 
     def watch_roots(self) -> None:
         """The document has other roots than before: what is done in them from now on counts too."""
-        self._restore(self._manager.undo_stack, self.redoable())
+        self._take_over()
+        self._held[0] = self._new_recorder()
 
-    def redoable(self) -> _Stack:
-        """What can be redone now, for `forget_newest`."""
-        return self._manager.redo_stack if self._manager.can_redo() else []
-
-    def forget_newest(self, redoable: _Stack) -> None:
-        """Forget the newest step, because it was taken back otherwise; ``redoable`` is what it could be before it."""
+    def forget_newest(self) -> None:
+        """Forget the step that was begun last, because it was taken back otherwise."""
         self._group = None
-        self._restore(self._manager.undo_stack[:-1], redoable)
+        self._take_over(forget=self._recording.number)
 
-    def _trim(self) -> None:
-        undo = self._manager.undo_stack
-        if len(undo) > self.depth:
-            self._restore(undo[-self.depth :], self.redoable())
+    def _take_over(self, forget: int = 0) -> None:
+        """Make steps of what yrs has noted, but for the step ``forget``; what was made ends what can be made again."""
+        self._made = 0
+        noted, self._recording.steps = self._recording.steps, []
+        if noted:
+            for (_, number), part in zip(noted, self._held[0].undo_stack, strict=True):
+                if number != forget:
+                    self._undone.clear()
+                    self._add(number, part)
+            self._held[0] = self._new_recorder()
+        while len(self._done) > self.depth:
+            self._done.popleft()
 
-    def _restore(self, undo: _Stack, redo: _Stack) -> None:
-        self._held[0] = self._new_manager(undo, redo)
+    def _add(self, number: int, part: _Item) -> None:
+        if not self._done or self._done[-1].number != number:
+            self._done.append(_Step(number, []))
+        self._done[-1].parts.append(part)
 
-    def _new_manager(self, undo: _Stack, redo: _Stack) -> pycrdt.UndoManager:
-        manager = pycrdt.UndoManager(
+    def _play(self, source: MutableSequence[_Step], target: MutableSequence[_Step]) -> bool:
+        """Take back the newest step of ``source`` that has an effect, and put the way back into ``target``."""
+        while source:
+            step = source.pop()
+            taken = _Step(step.number, [])
+            while step.parts:
+                part = step.parts.pop()
+                others = [each for other in (*source, *target, step, taken) for each in other.parts]
+                taken.parts += self._take_back(self._own_part(part), others)
+            if taken.parts:
+                target.append(taken)
+                return True
+        return False
+
+    def _take_back(self, part: _Item, others: list[_Item]) -> list[_Item]:
+        """Take back one part; what makes it again, if anything changed.
+
+        yrs looks into ``others``: a value may come back in place of one that a step of them deleted.
+        """
+        manager = pycrdt.UndoManager(scopes=[*self._document.undoable_roots()], undo_stack=[part], redo_stack=others)
+        with guarded():
+            manager.undo()
+        return manager.redo_stack[len(others) :]
+
+    def _new_recorder(self) -> pycrdt.UndoManager:
+        recorder = pycrdt.UndoManager(
             scopes=[*self._document.undoable_roots()],
-            # yrs joins transactions whose "times" are less than this apart: here each step has a time of its own.
             capture_timeout_millis=1,
-            timestamp=partial(itemgetter(0), self._clock),  # not self, which the collector could not free then
-            undo_stack=undo,
-            redo_stack=redo,
+            timestamp=partial(_Recording.now, self._recording),  # not self, which the collector could not free then
         )
-        manager.include_origin(self.origin)
-        return manager
+        recorder.include_origin(self.origin)
+        return recorder
 
-    def _own_part(self, step: pycrdt.StackItem[Any]) -> pycrdt.StackItem[Any]:
-        inserted = step.insertions.encode()
+    def _own_part(self, part: _Item) -> _Item:
+        inserted = part.insertions.encode()
         own = _only_client(inserted, self._document.client_id)
         if own == inserted:
-            return step
-        return pycrdt.StackItem(self._document.doc._doc, step.deletions, pycrdt.IdSet.decode(own))
+            return part
+        return pycrdt.StackItem(self._document.doc._doc, part.deletions, pycrdt.IdSet.decode(own))
 
 
 def _only_client(ids: bytes, client: int) -> bytes:
