@@ -18,11 +18,11 @@ from typing import Any
 import pycrdt
 from pydantic import JsonValue
 
-from crdt_board.document import Document, guarded
+from crdt_board.document import Document
 from crdt_board.errors import LimitExceeded
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
-from crdt_board.undo import UndoHistory
+from crdt_board.undo import UndoHistory, take_back
 from crdt_board.update_walk import first_clocks
 from crdt_board.updates import EMPTY_UPDATE, clock_of, decode_state_vector, encode_state_vector, is_integrated
 from crdt_board.violation import VIOLATIONS
@@ -169,9 +169,7 @@ class Replica:
                 self.document.write_cells()
             self._check_size(sum(map(len, self._captured)))
         except BaseException:
-            with guarded():
-                while rollback.undo():  # by parts, see `Document.local_transaction`
-                    pass
+            take_back(self.document, self.document.roots(), rollback.undo_stack, [], self._histories)
             self.document.forget_cells()
             if history is not None:
                 history.forget_newest()
@@ -185,7 +183,7 @@ class Replica:
 
     def new_history(self, depth: int) -> UndoHistory:
         """A history of what is edited with it from now on. Outside any transaction."""
-        history = UndoHistory(self.document, depth, self._ended_histories)
+        history = UndoHistory(self.document, depth, self._ended_histories, self._histories)
         self._histories.add(history)
         return history
 

@@ -1,4 +1,4 @@
-"""What one handle did on a replica and can take back: yrs' own undo, for the transactions of one origin.
+"""Taking back what one handle did on a replica, or what failed, by yrs' own undo.
 
 Knows the document, not agents or links. yrs needs to know of a transaction when it is made: from then on it keeps what
 that transaction deleted, for the life of the document, which is why nobody has a history who did not ask for one.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import deque
-from collections.abc import MutableSequence
+from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 import pycrdt
 
 from crdt_board.document import Document, guarded
-from crdt_board.reader import Reader
-from crdt_board.varint import write_varuint
+from crdt_board.id_sets import cut_ranges, decode_ids, encode_ids
+from crdt_board.records import SharedType
 
 _Item = pycrdt.StackItem[Any]
 _origins = itertools.count(1)
@@ -63,16 +63,18 @@ class UndoHistory:
         6. At most ``2 * depth`` steps are held, and at most ``depth`` whenever one is taken back.
     """
 
-    def __init__(self, document: Document, depth: int, ended: list[object]) -> None:
-        """What the history leaves behind when it is freed goes into ``ended``, to be dropped outside of transactions.
+    def __init__(self, document: Document, depth: int, ended: list[object], histories: Iterable[UndoHistory]) -> None:
+        """``histories`` are all of the replica, which come and go.
 
-        The collector may free it at any moment, and yrs panics when its undo manager goes while the document is in a
+        What this one leaves behind when it is freed goes into ``ended``, to be dropped outside of transactions. The
+        collector may free it at any moment, and yrs panics when its undo manager goes while the document is in a
         transaction [measured].
         """
         assert depth > 0
         self.origin = next(_origins)
         self.depth = depth
         self._document = document
+        self._histories = histories
         self._group: object = None
         self._made = 0
         self._done: deque[_Step] = deque()
@@ -147,27 +149,33 @@ class UndoHistory:
 
     def _play(self, source: MutableSequence[_Step], target: MutableSequence[_Step]) -> bool:
         """Take back the newest step of ``source`` that has an effect, and put the way back into ``target``."""
+        roots = self._document.undoable_roots()
         while source:
             step = source.pop()
-            taken = _Step(step.number, [])
-            while step.parts:
-                part = step.parts.pop()
-                others = [each for other in (*source, *target, step, taken) for each in other.parts]
-                taken.parts += self._take_back(self._own_part(part), others)
-            if taken.parts:
-                target.append(taken)
+            own = [self._own_part(part) for part in step.parts]
+            others = [part for other in (*source, *target) for part in other.parts]
+            made = take_back(self._document, roots, own, others, self._histories)
+            if made:
+                target.append(_Step(step.number, made))
                 return True
         return False
 
-    def _take_back(self, part: _Item, others: list[_Item]) -> list[_Item]:
-        """Take back one part; what makes it again, if anything changed.
+    def borders(self) -> set[int]:
+        """The clocks, under the document's client id, at which begins or ends what one of the parts inserted."""
+        parts = [part for step in (*self._done, *self._undone) for part in step.parts]
+        parts += self._held[0].undo_stack
+        client = self._document.client_id
+        return {
+            clock for part in parts for pair in decode_ids(part.insertions.encode()).get(client, ()) for clock in pair
+        }
 
-        yrs looks into ``others``: a value may come back in place of one that a step of them deleted.
-        """
-        manager = pycrdt.UndoManager(scopes=[*self._document.undoable_roots()], undo_stack=[part], redo_stack=others)
-        with guarded():
-            manager.undo()
-        return manager.redo_stack[len(others) :]
+    def _own_part(self, part: _Item) -> _Item:
+        inserted = decode_ids(part.insertions.encode())
+        client = self._document.client_id
+        own = {client: inserted[client]} if client in inserted else {}
+        if own == inserted:
+            return part
+        return pycrdt.StackItem(self._document.doc._doc, part.deletions, pycrdt.IdSet.decode(encode_ids(own)))
 
     def _new_recorder(self) -> pycrdt.UndoManager:
         recorder = pycrdt.UndoManager(
@@ -178,22 +186,43 @@ class UndoHistory:
         recorder.include_origin(self.origin)
         return recorder
 
-    def _own_part(self, part: _Item) -> _Item:
-        inserted = part.insertions.encode()
-        own = _only_client(inserted, self._document.client_id)
-        if own == inserted:
-            return part
-        return pycrdt.StackItem(self._document.doc._doc, part.deletions, pycrdt.IdSet.decode(own))
+
+def take_back(
+    document: Document,
+    roots: Sequence[SharedType],
+    parts: Sequence[_Item],
+    others: Sequence[_Item],
+    histories: Iterable[UndoHistory],
+) -> list[_Item]:
+    """Take back ``parts`` of one step, the newest of which is last; returns what makes them again, newest last.
+
+    Outside any transaction. Without what had no effect. yrs looks into ``others`` of the handle: a value may come back
+    in place of one that they deleted. ``histories`` are all of the replica.
+
+    Raises:
+        DocumentBroken: yrs panicked; the document must not be used any more.
+    """
+    made: list[_Item] = []
+    for number in reversed(range(len(parts))):
+        redo = [*others, *parts[:number], *made]
+        part = _apart(document, parts[number], histories)
+        manager = pycrdt.UndoManager(scopes=[*roots], undo_stack=[part], redo_stack=redo)
+        with guarded():
+            manager.undo()
+        made += manager.redo_stack[len(redo) :]
+    return made
 
 
-def _only_client(ids: bytes, client: int) -> bytes:
-    """An encoded set of ids, without those of other clients."""
-    reader = Reader(ids)
-    for _ in range(reader.varuint()):
-        start = reader.position
-        found = reader.varuint() == client
-        for _ in range(2 * reader.varuint()):
-            reader.varuint()
-        if found:
-            return write_varuint(1) + ids[start : reader.position]
-    return write_varuint(0)
+def _apart(document: Document, part: _Item, histories: Iterable[UndoHistory]) -> _Item:
+    """``part``, so that what two handles of a replica wrote comes back as two things.
+
+    yrs keeps text as one thing that was typed right behind other text under one client id, also by another handle. If
+    that came back as one, taking back what the first had typed would take the whole, since yrs then follows it to
+    where it came back, but not to its end [measured].
+    """
+    client, deleted = document.client_id, decode_ids(part.deletions.encode())
+    if all(stop - start == 1 for start, stop in deleted.get(client, ())):
+        return part
+    borders = sorted(set().union(*(history.borders() for history in histories)))
+    deleted[client] = cut_ranges(deleted[client], borders)
+    return pycrdt.StackItem(document.doc._doc, pycrdt.IdSet.decode(encode_ids(deleted)), part.insertions)
