@@ -12,16 +12,25 @@ from crdt_board.document import Document
 from crdt_board.live import LiveState, snapshot
 from crdt_board.replica import Replica
 from crdt_board.schema import BoardModel
+from crdt_board.undo import UndoHistory
 
 
 class LiveAgent:
-    """One replica with its live state."""
+    """One replica with its live state, or another handle on the replica of ``beside``."""
 
-    def __init__(self, model: type[BoardModel], client_id: int | None = None, name: str = "agent") -> None:
+    def __init__(
+        self,
+        model: type[BoardModel],
+        client_id: int | None = None,
+        name: str = "agent",
+        *,
+        beside: LiveAgent | None = None,
+    ) -> None:
         self.model = model
         self.name = name
         self.clock = ManualClock()
-        self.replica = Replica(model.board_layout(), client_id=client_id)
+        self.replica = beside.replica if beside else Replica(model.board_layout(), client_id=client_id)
+        self.history: UndoHistory | None = None
         self.state: Any = LiveState(model, self)
 
     @property
@@ -36,7 +45,7 @@ class LiveAgent:
         return self.clock.now_ms()
 
     def edit(self, content: JsonValue = None, *, group: object = None) -> AbstractContextManager[None]:
-        return self.replica.edit("agent", content, group=group)
+        return self.replica.edit("agent", content, history=self.history, group=group)
 
     def updates(self) -> int:
         return len(self.replica.pending)

@@ -6,6 +6,7 @@ Each history follows from its seed. As a program (``make test-histories``) it ru
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import random
@@ -21,6 +22,7 @@ from crdt_board.updates import decode_state_vector
 from support.agents import LiveAgent, exchange
 
 _CHUNK = 50
+_STEPS = 5
 _REPORT_SECONDS = 5.0
 
 
@@ -51,6 +53,7 @@ class Everything(BoardModel):
     best: Annotated[int, Max()] = 0
     least: Annotated[int, Min()] = 0
     owner: Annotated[str, Candidates()] = ""
+    tasks: list[Step]
     findings: dict[str, Finding]
 
 
@@ -71,6 +74,11 @@ def _cut(text: Any, source: random.Random) -> None:
     text.delete(start, min(len(text), start + source.randint(0, 4)))
 
 
+def _move(items: Any, source: random.Random) -> None:
+    if len(items):
+        items.move(source.randrange(len(items)), source.randrange(len(items)))
+
+
 def _new(source: random.Random) -> Finding:
     return Finding(title=_text(source), notes=Text(_text(source)), steps={"s": Step(what=_text(source))})
 
@@ -89,6 +97,11 @@ ON_BOARD: list[Write] = [
     lambda state, source: setattr(state, "best", source.randrange(99)),
     lambda state, source: setattr(state, "least", source.randrange(99)),
     lambda state, source: setattr(state, "owner", _text(source)),
+    lambda state, source: state.tasks.insert(source.randint(0, len(state.tasks)), Step(what=_text(source))),
+    lambda state, source: state.tasks and state.tasks.pop(source.randrange(len(state.tasks))),
+    lambda state, source: _move(state.tasks, source),
+    lambda state, source: state.tasks and setattr(source.choice(list(state.tasks)), "what", _text(source)),
+    lambda state, source: state.tasks and source.choice(list(state.tasks)).log.append(_text(source)),
 ]
 ON_KEYS: list[Write] = [
     lambda state, source: state.findings.__setitem__(_key(source), _new(source)),
@@ -122,6 +135,10 @@ class History:
             LiveAgent(Everything, client_id=source.randrange(1, 1 << 32) * 4 + index)
             for index in range(source.randint(2, 3))
         ]
+        self.handles = {author.replica: [author, LiveAgent(Everything, beside=author)] for author in self.authors}
+        """Of each replica two; with two agents in one process, each takes back its own."""
+        for handle in itertools.chain.from_iterable(self.handles.values()):
+            handle.history = handle.replica.new_history(_STEPS)
         self.sent = [0 for _ in self.authors]
         self.waiting: list[list[list[bytes]]] = [[[] for _ in self.authors] for _ in self.authors]
         """By receiver and sender; of the journal everything is in the first."""
@@ -147,24 +164,28 @@ class History:
                 self.deliver(who, 12)
 
     def act(self, author: LiveAgent) -> None:
-        # Left out, because yrs does otherwise here than elsewhere [measured]: taking back an update that others get
-        # before what it builds on; taking back in one step the edit and the removal of a record; and `undo`.
-        takes_back = self.order == "journal"
-        if self.source.random() < 0.8:
-            self.write(author)
-            return
-        with suppress(LookupError), author.replica.transaction("agent"):
-            for _ in range(self.source.randint(1, 4)):
-                self.write(author, keys=not takes_back)
-            if takes_back and self.source.random() < 0.5:
-                raise LookupError
+        """Write, alone or in a transaction that may fail, or take back or make again what this handle wrote."""
+        handle = self.source.choice(self.handles[author.replica])
+        kind = self.source.random()
+        if kind < 0.1:
+            step = author.replica.undo if kind < 0.06 else author.replica.redo
+            assert handle.history is not None
+            step("agent", handle.history)
+        elif kind < 0.8:
+            self.write(handle)
+        else:
+            with suppress(LookupError), author.replica.transaction("agent", handle.history):
+                for _ in range(self.source.randint(1, 4)):
+                    self.write(handle)
+                if self.source.random() < 0.3:
+                    raise LookupError
 
-    def write(self, author: LiveAgent, *, keys: bool = True) -> None:
+    def write(self, author: LiveAgent) -> None:
         source = self.source
         match source.randrange(4):
             case 0:
                 source.choice(ON_BOARD)(author.state, source)
-            case 1 if keys:
+            case 1:
                 source.choice(ON_KEYS)(author.state, source)
             case _:
                 source.choice(ON_RECORD)(author.state.findings[_key(source)], source)
