@@ -6,11 +6,12 @@ import gc
 import itertools
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -19,6 +20,7 @@ from crdt_board.document import Document
 from crdt_board.live import LiveState, snapshot
 from crdt_board.replica import Replica
 from crdt_board.undo import UndoHistory
+from support import kept_records
 
 
 class Finding(BoardModel):
@@ -33,6 +35,7 @@ class Notes(BoardModel):
     tags: set[str]
     scores: dict[str, int]
     findings: dict[str, Finding]
+    tasks: list[Finding]
     spent: Counter
 
 
@@ -151,6 +154,7 @@ class Story:
 
 @settings(max_examples=300)
 @given(EDITS)
+@example([(0, "insert", 0, 1), (1, "insert", 1, 1), (0, "delete", 0, 2)])  # one's own and hers, typed as one text
 def test_undo_takes_back_own_edits_and_nobody_elses(edits: list[tuple[int, str, int, int]]) -> None:
     """M9. Whatever others did: nothing of one's own is left, all of theirs is, and what one deleted is back."""
     story = Story()
@@ -373,6 +377,78 @@ def test_a_record_that_was_deleted_or_replaced_comes_back_whole() -> None:
     ann.state.findings["f"].notes.append("!")
     sync(ann, bob)
     assert bob.read().findings["f"].notes == "größe bob 🚢!"
+
+
+def remove(state: Any) -> None:
+    del state.findings["f"], state.tasks[0]
+
+
+def replace(state: Any) -> None:
+    state.findings["f"] = Finding(title="new", notes=Text("new"))
+    state.tasks[0] = Finding(title="new", notes=Text("new"))
+
+
+@pytest.mark.parametrize("end", [remove, replace])
+@pytest.mark.parametrize("way", ["undo", "failure"])
+def test_an_edit_of_a_record_and_its_end_in_one_transaction_are_taken_back_alike_everywhere(
+    end: Callable[[Any], None], way: str
+) -> None:
+    """Whether it fails or is undone: the record is back as it was on every replica, and undone it can be made again."""
+    ann, bob = Handle("ann", depth=10), Handle("bob")
+    ann.state.findings["f"] = Finding(title="old", notes=Text("old"))
+    ann.state.tasks = [Finding(title="old", notes=Text("old"))]
+    ann.state.findings["f"].title = "given"
+    sync(ann, bob)
+    there = ann.read()
+    with suppress(_StopError), ann.transaction():
+        for record in (ann.state.findings["f"], ann.state.tasks[0]):
+            record.title = "between"
+            record.notes.delete(0, 1)
+        end(ann.state)
+        if way == "failure":
+            raise _StopError
+    after = ann.read()
+    if way == "undo":
+        assert ann.undo()
+    sync(ann, bob)
+    assert ann.read() == bob.read() == there
+    if way == "undo":
+        assert ann.redo()
+        sync(ann, bob)
+        assert ann.read() == bob.read() == after
+        assert ann.undo()
+    assert ann.undo()
+    sync(ann, bob)
+    assert ann.read() == bob.read()
+    assert bob.read().findings["f"] == Finding(title="old", notes=Text("old"))
+
+
+def test_a_record_of_which_something_is_kept_can_be_removed() -> None:
+    """The process lives on when somebody removes a record in which a history keeps what it may bring back."""
+    story = get_context("spawn").Process(target=kept_records.main)
+    story.start()
+    story.join(60)
+    assert story.exitcode == 0
+
+
+@pytest.mark.parametrize("way", ["undo", "failure"])
+def test_what_two_handles_typed_as_one_text_comes_back_as_two(way: str) -> None:
+    """Whoever removed and brought back both parts: each handle then takes back its own part only."""
+    ann = Handle("ann", depth=10)
+    amy, pat = Handle("amy", ann.replica, depth=10), Handle("pat", ann.replica, depth=10)
+    ann.state.draft.append("ann ")
+    amy.state.draft.append("amy ")
+    with suppress(_StopError), pat.transaction():
+        pat.state.draft.delete(0, 8)
+        if way == "failure":
+            raise _StopError
+    if way == "undo":
+        assert pat.undo()
+    assert ann.undo()
+    assert str(ann.state.draft) == "amy "
+    assert ann.redo()
+    assert amy.undo()
+    assert str(ann.state.draft) == "ann "
 
 
 # How it fits in
