@@ -9,7 +9,7 @@ import json
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import isfinite
 from typing import Any, Protocol, TypeVar, cast
 
@@ -121,7 +121,9 @@ class Document:
         self._items = ItemLists(self._containers)
         self._gapped = False
         self._local = False
-        self._begin_part: Callable[[], None] = _nothing
+        self._part: pycrdt.Transaction
+        self._on_part: Callable[[], None] = _nothing
+        self._origin: int | None = None
         self._put_cells: dict[str, dict[str, JsonValue]] = {}
         self._deepest = (0, "")
         self._unreadable: str | None = None
@@ -367,24 +369,33 @@ class Document:
         in the new record here, but in the old one on other replicas [measured].
         """
         self._local = True
+        self._on_part, self._origin = on_part, origin
         try:
-            with guarded(), ExitStack() as part:
-
-                def begin() -> None:
-                    part.close()
-                    on_part()
-                    part.enter_context(self.doc.transaction(origin=origin))
-
-                part.enter_context(self.doc.transaction(origin=origin))
-                self._begin_part = begin
+            with guarded():
+                self._open_part()
                 try:
                     yield
                 finally:
-                    self._settle()
+                    self._close_part()
         finally:
-            self._begin_part = _nothing
             self._local = False
             self._look_beyond_gaps()
+
+    def _begin_part(self) -> None:
+        if self._local:
+            self._close_part()
+            self._on_part()
+            self._open_part()
+
+    def _open_part(self) -> None:
+        self._part = self.doc.transaction(origin=self._origin)
+        self._part.__enter__()
+
+    def _close_part(self) -> None:
+        try:
+            self._settle()
+        finally:
+            self._part.__exit__(None, None, None)
 
     def edit_text(self, field: str, start: int, stop: int, inserted: str) -> None:
         """Inside `local_transaction`: replace the code points from ``start`` to ``stop`` of the text at a path.

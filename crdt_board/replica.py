@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -248,13 +247,14 @@ class Replica:
 
     @contextmanager
     def _open(self, history: UndoHistory | None, group: object = None) -> Iterator[None]:
-        local = self.document.local_transaction
-        if history is not None:
+        if history is None:
+            local = self.document.local_transaction()
+        else:
             history.begin(group)
-            local = partial(local, history.origin, history.begin_part)
+            local = self.document.local_transaction(history.origin, history.begin_part)
         self._depth += 1
         try:
-            with local():
+            with local:
                 yield
         finally:
             self._depth -= 1
