@@ -8,11 +8,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
+import operator
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 from crdt_board.document import Document, DocumentBroken
@@ -259,16 +263,40 @@ def run_history(seed: int) -> None:
         raise AssertionError(f"history {seed}: {error!r}; repeat it with: {again}") from error
 
 
-def run_histories(seeds: range) -> int:
-    """Several histories; how many."""
+def run_histories(seeds: range, processes: int) -> Iterator[int]:
+    """Run several histories in processes of their own; how many have ended, now and then.
+
+    Raises:
+        AssertionError: replicas differ, or a process crashed; names the seed.
+    """
+    context = multiprocessing.get_context("spawn")
+    running = context.Array("q", [-1] * processes)
+    pool = ProcessPoolExecutor(processes, context, _begin_process, (running, context.Value("i", 0)))
+    try:
+        chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
+        for finished in as_completed([pool.submit(_run_chunk, chunk) for chunk in chunks]):
+            yield finished.result()
+    except BrokenProcessPool as error:
+        raise AssertionError(f"a process crashed in one of the histories {list(running)}") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_say_running: list[Callable[[int], None]] = []
+"""In a process of `run_histories`: lets the one that began it know which history it is at."""
+
+
+def _begin_process(running: Any, begun: Any) -> None:
+    with begun.get_lock():
+        place, begun.value = begun.value, begun.value + 1
+    _say_running.append(partial(operator.setitem, running, place))
+
+
+def _run_chunk(seeds: range) -> int:
     for seed in seeds:
+        _say_running[0](seed)
         run_history(seed)
     return len(seeds)
-
-
-def _chunks(first: int, count: int) -> Iterator[range]:
-    for start in range(first, first + count, _CHUNK):
-        yield range(start, min(start + _CHUNK, first + count))
 
 
 def main() -> None:
@@ -279,14 +307,14 @@ def main() -> None:
     options = parser.parse_args()
     began = reported = time.monotonic()
     done = 0
-    with multiprocessing.get_context("spawn").Pool(min(os.cpu_count() or 1, options.count)) as pool:
-        for finished in pool.imap_unordered(run_histories, _chunks(options.first, options.count)):
-            done += finished
-            now = time.monotonic()
-            if now - reported >= _REPORT_SECONDS or done == options.count:
-                reported = now
-                left = (now - began) / done * (options.count - done)
-                print(f"{done:,} of {options.count:,} histories agree, {left:,.0f} s left", flush=True)
+    seeds = range(options.first, options.first + options.count)
+    for finished in run_histories(seeds, min(os.cpu_count() or 1, options.count)):
+        done += finished
+        now = time.monotonic()
+        if now - reported >= _REPORT_SECONDS or done == options.count:
+            reported = now
+            left = (now - began) / done * (options.count - done)
+            print(f"{done:,} of {options.count:,} histories agree, {left:,.0f} s left", flush=True)
 
 
 if __name__ == "__main__":
