@@ -38,7 +38,7 @@ def encode_ids(ids: Mapping[int, Ranges]) -> bytes:
 
 
 def cut_ranges(ranges: Iterable[tuple[int, int]], borders: Sequence[int]) -> Ranges:
-    """The same clocks, in ranges of which none goes across one of ``borders``, which are in ascending order."""
+    """The same clocks, in ranges of which none goes across one of ``borders``, which ascend."""
     pieces: Ranges = []
     for start, stop in ranges:
         begin = start
