@@ -53,7 +53,7 @@ $(NODE_READY): $(INTEROP)/package-lock.json
 
 test: check node
 	@echo "Tests"
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n auto
 
 test-slow: venv node
 	@$(BIN)/pytest -m slow

@@ -132,12 +132,14 @@ class Applying:
                 accepted = self._accepted(group)
             finally:
                 self._audit.end()
+            received = [each.update for each in accepted]
+            self._loaded.nesting.check(self._loaded.document, received, self._limits.nesting_depth_max)
             if not self._audit.has_news or not accepted:
                 return accepted
             verdict = judged(
                 self._loaded.document,
                 self._audit,
-                [each.update for each in accepted],
+                received,
                 self._certain(submission),
                 partial(self._lessons.suspects.spend, submission.source),
             )

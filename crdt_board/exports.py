@@ -7,6 +7,7 @@ that was cut off or altered. Snapshots are left out: they can be made again.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import gzip
@@ -17,14 +18,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, BinaryIO
 
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint
-from crdt_board.errors import BadRequest, BoardCorrupt, BoardExists
+from crdt_board.errors import BadRequest, BoardCorrupt, BoardExists, LimitExceeded, MalformedUpdate
 from crdt_board.history import BoardHistory
-from crdt_board.journal import GENESIS_HASH, Entry, verify_chain
-from crdt_board.limits import check_board_id
+from crdt_board.journal import GENESIS_HASH, Entry, unpack_updates, verify_chain
+from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
 from crdt_board.loading import entry_pages
 from crdt_board.store.contract import Append, BoardHead, KeyRecord, NewBoard, SchemaRecord, Store
 from crdt_board.store.lookup import existing_head
 from crdt_board.store.memory import MemoryStore
+from crdt_board.update_walk import walk
 
 FORMAT = "crdt-board-export"
 FORMAT_VERSION = 1
@@ -66,18 +68,21 @@ async def export_board(store: Store, board_id: str, file: BinaryIO, on_progress:
     return head
 
 
-async def import_board(store: Store, file: BinaryIO, on_progress: Progress = _no_progress) -> BoardHead:
+async def import_board(
+    store: Store, file: BinaryIO, on_progress: Progress = _no_progress, *, limits: Limits = DEFAULT_LIMITS
+) -> BoardHead:
     """Make the board that `export_board` wrote, under its own name and epoch; return its head.
 
     Everything is verified before anything is written: the file's hash, both chains, the state of every version. All of
-    it is written in one transaction. A pointer to one of its versions stays valid.
+    it is written in one transaction. A pointer to one of its versions stays valid. ``file`` is read in a thread.
 
     Raises:
         BadRequest: ``file`` is no export, is cut off or was altered.
+        LimitExceeded: it holds more than ``import_bytes_max``, or one line of it more than ``import_line_bytes_max``.
         BoardCorrupt: its hash is right and its content is not.
         BoardExists: there is a board of this name.
     """
-    board = _read(file)
+    board = await asyncio.to_thread(_read, file, limits)
     trial = MemoryStore()
     await trial.create_with(board)
     beginning = board.beginning
@@ -137,21 +142,21 @@ def _entry_line(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _read(file: BinaryIO) -> NewBoard:
+def _read(file: BinaryIO, limits: Limits) -> NewBoard:
     """The board in a file whose hash is right."""
     try:
-        return _assembled(_checked_lines(file))
+        return _assembled(_checked_lines(file, limits), limits)
     except (OSError, EOFError, zlib.error) as error:
         raise BadRequest(f"this is no export of a board, or it is cut off: {error}") from error
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise BadRequest(f"this export of a board cannot be read: {error}") from error
 
 
-def _checked_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
+def _checked_lines(file: BinaryIO, limits: Limits) -> Iterator[dict[str, Any]]:
     digest = hashlib.sha256()
     previous = b""
     with gzip.GzipFile(fileobj=file, mode="rb") as packed:
-        for line in packed:
+        for line in _bounded_lines(packed, limits):
             if previous:
                 digest.update(previous)
                 yield json.loads(previous)
@@ -160,7 +165,25 @@ def _checked_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
         raise BadRequest("this export of a board was cut off or altered: its hash is not that of its content")
 
 
-def _assembled(lines: Iterator[dict[str, Any]]) -> NewBoard:
+def _bounded_lines(packed: gzip.GzipFile, limits: Limits) -> Iterator[bytes]:
+    """The lines of a file of which little may unpack to more than the memory holds."""
+    size = 0
+    while line := packed.readline(limits.import_line_bytes_max + 1):
+        if len(line) > limits.import_line_bytes_max:
+            raise _too_large("import_line_bytes_max", limits.import_line_bytes_max)
+        size += len(line)
+        if size > limits.import_bytes_max:
+            raise _too_large("import_bytes_max", limits.import_bytes_max)
+        yield line
+
+
+def _too_large(limit: str, maximum: int) -> LimitExceeded:
+    what = "one line of this export" if limit == "import_line_bytes_max" else "this export"
+    message = f"{what} unpacks to more than {maximum} bytes"
+    return LimitExceeded(message, limit=limit, value=maximum + 1, maximum=maximum)
+
+
+def _assembled(lines: Iterator[dict[str, Any]], limits: Limits) -> NewBoard:
     header = next(lines, {})
     if header.get("format") != FORMAT or header.get("format_version") != FORMAT_VERSION:
         raise BadRequest("this is no export of a board, or one of another version of CRDT Board")
@@ -176,6 +199,7 @@ def _assembled(lines: Iterator[dict[str, Any]]) -> NewBoard:
         else:
             payload = base64.b64decode(line.pop("payload"), validate=True)
             paths = tuple(line.pop("paths"))
+            _check_payload(payload, len(entries) + 1, limits)
             entries.append(Entry(board_id=board_id, epoch=epoch, payload=payload, paths=paths, **line))
     if (len(entries), entries[-1].hash if entries else GENESIS_HASH) != (header["seq"], header["hash"]):
         raise BadRequest("this export of a board does not hold the entries that it announces")
@@ -190,6 +214,19 @@ def _assembled(lines: Iterator[dict[str, Any]]) -> NewBoard:
     return NewBoard(
         beginning=beginning, created_ms=header["created_ms"], parent=header["parent"], schemas=tuple(schemas)
     )
+
+
+def _check_payload(payload: bytes, seq: int, limits: Limits) -> None:
+    """Refuse what peers may not send either: anybody can make a file whose hashes are right around bytes that end yrs.
+
+    Raises:
+        BoardCorrupt: it is not made of updates, or one of them must not be applied.
+    """
+    try:
+        for update in unpack_updates(payload):
+            walk(update, limits.nesting_depth_max)
+    except MalformedUpdate as error:
+        raise BoardCorrupt(f"entry {seq} of this export cannot be applied: {error}", seq=seq) from error
 
 
 def _checkpoints(entries: list[Entry]) -> list[Checkpoint]:

@@ -90,6 +90,10 @@ class Limits:
     """How long nothing must have changed before an agent's replica looks at rules over several fields again."""
     rules_settle_seconds_max: float = 0.5
     """After how long it looks although changes go on."""
+    import_bytes_max: int = 1024 * 1024 * 1024
+    """One export of a board, unpacked; it is read into memory."""
+    import_line_bytes_max: int = 256 * 1024 * 1024
+    """One line of it, and so one entry of its journal."""
     room_idle_seconds: float = 30.0
     keepalive_seconds: float = 15.0
     """Stock Yjs clients drop a server that says nothing for 30 s."""

@@ -11,7 +11,7 @@ import json
 import logging
 import zlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crdt_board.audit import Audit
 from crdt_board.document import Document, DocumentBroken
@@ -19,6 +19,7 @@ from crdt_board.errors import BoardCorrupt, MalformedUpdate, NotFound
 from crdt_board.fold import NOWHERE, Fold
 from crdt_board.journal import Entry, pack_updates, unpack_updates, verify_chain
 from crdt_board.layout import Layout
+from crdt_board.nesting import Nesting
 from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Store
 from crdt_board.updates import is_integrated
 
@@ -42,6 +43,7 @@ class LoadedBoard:
     """Updates in the document that wait for others which they build on."""
     audit: Audit | None = None
     """Checks what is written into the document; made by the writer of the board."""
+    nesting: Nesting = field(default_factory=Nesting)
 
     def advance(self, entry: Entry, origin: str = NOWHERE) -> None:
         """Count an entry that the document holds."""

@@ -49,7 +49,7 @@ class Misplaced:
 
 
 @dataclass(slots=True)
-class _Structs:
+class Structs:
     """All structs of a document by client, in the order of their clocks."""
 
     by_client: dict[int, list[_Struct]] = field(default_factory=dict)
@@ -100,11 +100,11 @@ def find_misplaced(document: bytes, update: bytes, roots: Mapping[str, RootKind]
 
     ``roots`` are those whose field is known. Takes about 3 µs for each struct of the document.
     """
-    structs = _read(document)
+    structs = read_structs(document)
     types = {name: _ROOT_TYPES.get(kind, _MAP) for name, (_, kind) in roots.items()}
     guilty: dict[int, list[tuple[int, int]]] = {}
     names: set[str] = set()
-    for client, written in _read(update).by_client.items():
+    for client, written in read_structs(update).by_client.items():
         if not written:
             continue
         first, end = written[0].clock, written[-1].clock + written[-1].length
@@ -138,8 +138,8 @@ def _removal(guilty: Mapping[int, Iterable[tuple[int, int]]]) -> bytes:
     return b"".join(parts)
 
 
-def _read(update: bytes) -> _Structs:
-    reader, structs = Reader(update), _Structs()
+def read_structs(update: bytes) -> Structs:
+    reader, structs = Reader(update), Structs()
     for _ in range(reader.varuint()):
         count, client, clock = reader.varuint(), reader.varuint(), reader.varuint()
         section = structs.by_client.setdefault(client, [])

@@ -13,7 +13,7 @@ Format: https://github.com/yjs/yjs, ``src/utils/encoding.js`` and ``src/structs`
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
@@ -344,7 +344,7 @@ def has_content(update: bytes) -> tuple[bool, bool]:
     It has passed `walk`. Costs 1 µs when it holds one struct, as most do, and 3 µs a struct otherwise.
     """
     characters = values = False
-    for info in _struct_bytes(update) if update[:2] != _ONE_STRUCT else _only_struct_byte(update):
+    for info in struct_bytes(update):
         is_key = info & HAS_KEY and not info & (HAS_ORIGIN | HAS_RIGHT_ORIGIN)  # otherwise the bit says nothing
         if info & KIND in (GC, SKIP, _DELETED_KIND, _FORMAT_KIND) or is_key:
             continue
@@ -353,6 +353,11 @@ def has_content(update: bytes) -> tuple[bool, bool]:
         else:
             values = True
     return characters, values
+
+
+def struct_bytes(update: bytes) -> Iterable[int]:
+    """The first byte of each struct of an update that has passed `walk`; costs as `has_content`."""
+    return _struct_bytes(update) if update[:2] != _ONE_STRUCT else _only_struct_byte(update)
 
 
 def _only_struct_byte(update: bytes) -> tuple[int]:

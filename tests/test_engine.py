@@ -36,6 +36,7 @@ from crdt_board.store.sqlite import SqliteStore
 from crdt_board.submissions import Receipt, Submission
 from crdt_board.testing.faults import FaultyStore
 from crdt_board.updates import decode_state_vector
+from crdt_board.varint import write_varuint
 
 LAYOUT = Layout(
     title="Notes",
@@ -795,6 +796,24 @@ async def test_text_in_the_place_of_a_list_is_refused() -> None:
         assert rejected.values[0].path == "plan"
         assert (await peer.send(peer.edit("x"))).error is None
         assert (await engine.commit(request())).version == 1
+
+
+@pytest.mark.parametrize("root", ["state", "of_no_field"])
+async def test_a_chain_of_types_over_many_updates_of_one_batch_is_refused(root: str) -> None:
+    """H2: also in a root that nobody reads: deleting a chain of 100,000 would end the process."""
+    async with BoardHost(MemoryStore()) as host, host.board(BOARD) as engine:  # without a schema
+        peer = Peer(engine)
+        chain = _chain_of_maps(root, 1_000)
+        assert (await peer.send(*chain[:20])).error is None
+        assert isinstance((await peer.send(*chain[20:])).error, MalformedUpdate)
+        assert (await engine.commit(request())).version == 1
+
+
+def _chain_of_maps(root: str, length: int) -> list[bytes]:
+    """Updates that each make a map, the next one inside the one before."""
+    name = write_varuint(len(root)) + root.encode()
+    places = [b"\x27\x01" + name, *(b"\x27\x00\x05" + write_varuint(clock) for clock in range(length - 1))]
+    return [b"\x01\x01\x05" + write_varuint(clock) + place + b"\x01z\x01\x00" for clock, place in enumerate(places)]
 
 
 async def test_depth_gained_over_several_updates_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import gzip
 import hashlib
@@ -32,6 +33,7 @@ from crdt_board import (
     BoardReplaced,
     Counter,
     InvalidBoardId,
+    LimitExceeded,
     Max,
     NotFound,
     SchemaMismatch,
@@ -43,7 +45,9 @@ from crdt_board import (
     open_board,
     wire,
 )
-from crdt_board.exports import export_board, import_board
+from crdt_board.exports import FORMAT, FORMAT_VERSION, export_board, import_board
+from crdt_board.journal import GENESIS_HASH, make_entry, pack_updates
+from crdt_board.limits import Limits
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect as join
@@ -554,5 +558,47 @@ async def test_a_damaged_export_is_refused(tmp_path: Path) -> None:
 
 def _repacked(lines: list[bytes], old: bytes, new: bytes) -> bytes:
     """An export whose own hash is right, around altered content."""
-    content = b"".join(lines[:-1]).replace(old, new)
+    return _signed(b"".join(lines[:-1]).replace(old, new))
+
+
+def _signed(content: bytes) -> bytes:
     return gzip.compress(content + json.dumps({"sha256": hashlib.sha256(content).hexdigest()}).encode() + b"\n")
+
+
+_ONE_KEY = b"\x28\x01\x05state\x01a\x01"
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        b"\x01\x01\x05\x00" + _ONE_KEY + b"\x75\x01" * 100_000 + b"\x7e\x00",
+        b"\x02" + 2 * (b"\x01\x05\x00" + _ONE_KEY + b"\x7e") + b"\x00",
+    ],
+    ids=["nested 100,000 deep", "a client that is listed twice"],
+)
+async def test_an_export_that_would_end_the_process_is_refused(update: bytes) -> None:
+    """What no peer may send does not come in with a file either, whose hashes anybody can make right."""
+    payload = pack_updates([update])
+    header = {"author": "eve", "checkpoint": "", "kind": "update", "paths": (), "seq": 1, "time_ms": 1}
+    entry = make_entry(GENESIS_HASH, board_id=BOARD, epoch="e", payload=payload, **header)
+    head = {"board": BOARD, "epoch": "e", "seq": 1, "hash": entry.hash, "created_ms": 1, "parent": ""}
+    lines = [
+        json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, **head}),
+        json.dumps({**header, "payload": base64.b64encode(payload).decode(), "hash": entry.hash}),
+    ]
+    store = MemoryStore()
+    with pytest.raises(BoardCorrupt, match="entry 1 of this export cannot be applied"):
+        await import_board(store, io.BytesIO(_signed("".join(f"{line}\n" for line in lines).encode())))
+    assert await store.boards() == []
+
+
+@pytest.mark.parametrize("limit", ["import_bytes_max", "import_line_bytes_max"])
+async def test_a_small_export_does_not_unpack_without_bound(limit: str) -> None:
+    """It is refused as soon as more has been unpacked than may be, in one line or in all."""
+    limits = Limits(**{limit: 10_000})
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION, "board": BOARD, "epoch": "e"}
+    schema = json.dumps({"schema": 1, "fingerprint": "", "document": ""}) + "\n"
+    content = json.dumps(header) + "\n" + (schema * 1_000 if limit == "import_bytes_max" else " " * 20_000)
+    with pytest.raises(LimitExceeded) as refused:
+        await import_board(MemoryStore(), io.BytesIO(_signed(content.encode())), limits=limits)
+    assert refused.value.data["limit"] == limit

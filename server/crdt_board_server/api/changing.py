@@ -7,6 +7,7 @@ import tempfile
 from fastapi import APIRouter, Request
 
 from crdt_board.checkpoints import Checkpoint
+from crdt_board.errors import LimitExceeded
 from crdt_board.exports import EXPORT_TYPE, import_board
 from crdt_board.forks import new_epoch
 from crdt_board.history import BoardHistory, CompactionReport
@@ -85,5 +86,12 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
         with tempfile.TemporaryFile() as file:
             async for chunk in request.stream():
                 file.write(chunk)
+                if file.tell() > host.limits.import_bytes_max:
+                    raise LimitExceeded(
+                        f"an export of more than {host.limits.import_bytes_max} bytes",
+                        limit="import_bytes_max",
+                        value=file.tell(),
+                        maximum=host.limits.import_bytes_max,
+                    )
             file.seek(0)
-            return BoardInfo.of(await import_board(host.store, file))
+            return BoardInfo.of(await import_board(host.store, file, limits=host.limits))
