@@ -8,6 +8,7 @@
     │   ├── InvalidBoardId    a board id outside the allowed alphabet or length
     │   ├── MalformedUpdate   bytes that are not a Yjs update, or not one this board accepts
     │   ├── ProtocolError     a peer broke the wire protocol
+    │   ├── ForbiddenOrigin   a web page of another site, or a name that is not the server's
     │   └── LimitExceeded     something is larger than ``Limits`` allows
     ├── NotFound              the board, version or key is not there
     ├── Conflict              somebody else was first; read again, then decide
@@ -94,6 +95,12 @@ class MalformedUpdate(BadRequest):
 
 class ProtocolError(BadRequest):
     code = "protocol_error"
+
+
+class ForbiddenOrigin(BadRequest):
+    """``origin`` is the page's."""
+
+    code = "forbidden_origin"
 
 
 class LimitExceeded(BadRequest):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,6 +20,7 @@ from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.store.contract import Store
 from crdt_board_server.api import board_routes, install_problems
+from crdt_board_server.origins import OriginCheck, Origins
 from crdt_board_server.rooms import Rooms
 from crdt_board_server.websocket import Peers, board_protocol
 
@@ -50,8 +52,12 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def serve(store: Store, listening: socket.socket, *, limits: Limits = DEFAULT_LIMITS) -> None:
+async def serve(
+    store: Store, listening: socket.socket, *, limits: Limits = DEFAULT_LIMITS, allowed: Sequence[str] = ()
+) -> None:
     """Serve the boards of ``store`` until the process is told to stop (SIGTERM, SIGINT); closes the store.
+
+    ``allowed`` are origins of web pages that may use it, see `Origins`.
 
     Everything that was acknowledged is durable then; connections are closed with a code that says to try again.
     """
@@ -61,7 +67,8 @@ async def serve(store: Store, listening: socket.socket, *, limits: Limits = DEFA
         client_ids_rest_seconds=limits.client_ids_rest_seconds,
         limits=limits,
     ) as host:
-        peers = Peers(Rooms(host), limits)
+        loopback = ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+        peers = Peers(Rooms(host), limits, Origins(allowed, loopback=loopback))
         settings = uvicorn.Config(
             build_app(host, peers),
             http="httptools",
@@ -124,6 +131,7 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
 
     app = FastAPI(title="CRDT Board", version=__version__, lifespan=lifespan, summary="Boards and their past.")
     app.state.stopping, app.state.bells = asyncio.Event(), set()  # what ends event streams when the server stops
+    app.add_middleware(OriginCheck, origins=peers.origins)
     install_problems(app)
     app.include_router(board_routes(host))
 

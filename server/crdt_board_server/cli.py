@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server import changing, looking
 from crdt_board_server.app import bind, serve
+from crdt_board_server.origins import Origins
 from crdt_board_server.terminal import fail
 
 app = typer.Typer(
@@ -68,12 +70,19 @@ def serve_command(
     ] = Path("boards.db"),
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8765,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Site whose web pages may use the server, as https://boards.example; can be repeated."),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve the boards of a database over websockets, until Ctrl-C or SIGTERM.
 
     Agents connect to ws://HOST:PORT; any Yjs client to ws://HOST:PORT/ws with the board as its room. GET /healthz and
-    /readyz tell whether the process and its database answer.
+    /readyz tell whether the process and its database answer, GET /docs what else there is.
+
+    Web pages of other sites are refused unless --origin names them; those of this machine may use a server that listens
+    on it only.
     """
     _set_up_logging(log_level)
     if not host:
@@ -81,18 +90,23 @@ def serve_command(
             "--host is empty, which would be every network: name an address, 127.0.0.1 for this machine only",
             _EXIT_USAGE,
         )
+    allowed = origin or []
+    try:
+        Origins(allowed)
+    except BoardError as error:
+        fail(str(error), _EXIT_USAGE)
     try:
         listening = bind(host, port)
     except OSError as error:
         fail(f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host.")
     try:
         with contextlib.closing(listening), contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(db, host, listening))
+            asyncio.run(_serve(db, host, listening, allowed))
     except BoardError as error:
         fail(str(error))
 
 
-async def _serve(db: Path, host: str, listening: socket.socket) -> None:
+async def _serve(db: Path, host: str, listening: socket.socket, allowed: Sequence[str]) -> None:
     # What waits to be written is many small objects without cycles. Looking through them again and again took a tenth
     # of what an update costs [measured]; what was imported is not looked through at all.
     gc.freeze()
@@ -105,7 +119,7 @@ async def _serve(db: Path, host: str, listening: socket.socket) -> None:
         typer.echo(
             "Anybody who reaches this address can read and write every board: there are no accounts yet", err=True
         )
-    await serve(store, listening)
+    await serve(store, listening, allowed=allowed)
     typer.echo("CRDT Board stopped; everything acknowledged is on disk", err=True)
 
 

@@ -35,6 +35,7 @@ CLOSINGS: dict[str, Closing] = {
     "protocol_error": Closing(4405, 400),
     "limit_exceeded": Closing(4406, 413),
     "not_found": Closing(4407, 404),
+    "forbidden_origin": Closing(4408, 403),
     "write_rejected": Closing(4408, 422),
     "conflict": Closing(4410, 409),
     "version_conflict": Closing(4411, 409),

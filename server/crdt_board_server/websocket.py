@@ -27,6 +27,7 @@ from crdt_board.session import PeerKind
 from crdt_board.wire import SUBPROTOCOL, frame_bytes_max
 from crdt_board_server.close_codes import closing_of
 from crdt_board_server.connection import GUEST, Peer
+from crdt_board_server.origins import Origins
 from crdt_board_server.rooms import Rooms
 
 _PATH_PREFIX = "/ws/"
@@ -46,9 +47,10 @@ _wire_logger = logging.getLogger("crdt_board_server.wire")
 class Peers:
     """Everybody who is connected to this server."""
 
-    def __init__(self, rooms: Rooms, limits: Limits) -> None:
+    def __init__(self, rooms: Rooms, limits: Limits, origins: Origins | None = None) -> None:
         self.rooms = rooms
         self.limits = limits
+        self.origins = origins or Origins()
         self.stopping = False
         self._peers: set[Peer] = set()
 
@@ -177,8 +179,10 @@ def board_protocol(peers: Peers) -> type[BoardConnection]:
 
 def _check_request(connection: ServerConnection, request: Request) -> Response | None:
     assert isinstance(connection, BoardConnection)
+    headers = request.headers
     try:
         _address(request, connection.peers.limits)
+        connection.peers.origins.check_all(headers.get_all("Host"), headers.get_all("Origin"))
     except BoardError as error:
         return connection.respond(closing_of(error).http_status, f"{error}\n")
     return None

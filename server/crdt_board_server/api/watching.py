@@ -19,7 +19,7 @@ from crdt_board_server.api.answers import JournalEntry
 from crdt_board_server.api.parameters import BoardId, Version
 from crdt_board_server.api.problems import problem_responses
 
-_PAGE_ENTRIES = 500
+_PAGE_ENTRIES = 100
 
 LastEventId = Annotated[str | None, Header(description="Sent by a client that connects again: the last event it got.")]
 
@@ -80,10 +80,13 @@ async def _entries(
 ) -> AsyncIterator[ServerSentEvent]:
     while not stopping.is_set():
         bell.rung.clear()
-        page = await host.store.entries(board_id, after=after, limit=_PAGE_ENTRIES)
+        # Without the payloads: a stream that nobody reads holds its page for as long as it is open.
+        entries = await host.store.entries(board_id, after=after, limit=_PAGE_ENTRIES)
+        page = [JournalEntry.of(entry, payload=False) for entry in entries]
+        del entries
         for entry in page:
             after = entry.seq
-            yield ServerSentEvent(data=JournalEntry.of(entry, payload=False), event=entry.kind, id=str(entry.seq))
+            yield ServerSentEvent(data=entry, event=entry.kind, id=str(entry.seq))
         if bell.error is not None:
             yield ServerSentEvent(data=refusal(bell.error).error, event="error")
             return
