@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from pydantic import JsonValue
 
 from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
-from crdt_board.board_past import BoardPast
+from crdt_board.board_past import QUERY_SECONDS, BoardPast
 from crdt_board.changes import Changes
 from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, check_decisions
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
@@ -40,11 +40,8 @@ from crdt_board.wire_values import invalid_value
 M = TypeVar("M", bound=BoardModel | PlainModel)
 _Answer = TypeVar("_Answer")
 
-_CHECKPOINTS_MAX = 1000
-_NUMBER_MAX = 2**53 - 1
 _CLOSE_SECONDS = 10.0
 _CLOSE_SECONDS_AFTER_AN_ERROR = 1.0
-_QUERY_SECONDS = 30.0
 _RETRY_SECONDS_MAX = 0.25
 
 
@@ -294,7 +291,7 @@ class Board(BoardPast[M]):
         assert conflict is not None
         raise conflict
 
-    async def dismiss(self, violation: Violation, *, timeout: float | None = _QUERY_SECONDS) -> None:
+    async def dismiss(self, violation: Violation, *, timeout: float | None = QUERY_SECONDS) -> None:
         """Drop a recorded violation although nothing was changed: its rule is not in the model any more.
 
         An agent whose model has the rule, and finds it broken, records it again. Durable on return, under this agent's

@@ -22,7 +22,7 @@ _Answer = TypeVar("_Answer")
 
 _CHECKPOINTS_MAX = 1000
 _NUMBER_MAX = 2**53 - 1
-_QUERY_SECONDS = 30.0
+QUERY_SECONDS = 30.0
 
 
 class BoardPast(Generic[M]):
@@ -47,7 +47,7 @@ class BoardPast(Generic[M]):
         return self._session.error or self._session.link.failure
 
     async def checkpoints(
-        self, *, before: int | None = None, limit: int = 100, timeout: float | None = _QUERY_SECONDS
+        self, *, before: int | None = None, limit: int = 100, timeout: float | None = QUERY_SECONDS
     ) -> list[Checkpoint]:
         """Up to ``limit`` (1 to 1000) checkpoints with ``version < before`` (all when None), newest first.
 
@@ -60,7 +60,7 @@ class BoardPast(Generic[M]):
             check_number(before, "before", 0, _NUMBER_MAX)
         return await self._answered(self._session.link.checkpoints(before=before, limit=limit), timeout)
 
-    async def at(self, version: int | str | Checkpoint, *, timeout: float | None = _QUERY_SECONDS) -> M:
+    async def at(self, version: int | str | Checkpoint, *, timeout: float | None = QUERY_SECONDS) -> M:
         """The board as it was at a version, a checkpoint or a pointer to one, verified against its checksum.
 
         A version from before a migration of this agent's model is migrated as it is read; the board stays as it is.
@@ -83,7 +83,7 @@ class BoardPast(Generic[M]):
         return cast(M, self._view.stored(stored))
 
     async def fork(
-        self, board_id: str, *, at: int | str | Checkpoint | None = None, timeout: float | None = _QUERY_SECONDS
+        self, board_id: str, *, at: int | str | Checkpoint | None = None, timeout: float | None = QUERY_SECONDS
     ) -> Checkpoint:
         """Make a new board that begins at a version of this one, the newest if ``at`` is None; open it by its name.
 
@@ -103,7 +103,7 @@ class BoardPast(Generic[M]):
         version = await self._checked_version(self.version if at is None else at)
         return await self._answered(self._session.link.fork(version, board_id, self._agent), timeout)
 
-    async def forks(self, *, timeout: float | None = _QUERY_SECONDS) -> list[Fork]:
+    async def forks(self, *, timeout: float | None = QUERY_SECONDS) -> list[Fork]:
         """The boards that were forked from this one, in the order of their ids.
 
         Raises:
@@ -117,7 +117,7 @@ class BoardPast(Generic[M]):
         before: int | str | Checkpoint,
         after: int | str | Checkpoint | None = None,
         *,
-        timeout: float | None = _QUERY_SECONDS,
+        timeout: float | None = QUERY_SECONDS,
     ) -> StateDiff:
         """What differs between two versions, checkpoints or pointers, by path; ``str()`` of it is for people to read.
 
@@ -131,7 +131,7 @@ class BoardPast(Generic[M]):
         return StateDiff.model_validate(await self._asked(question, timeout))
 
     async def history(
-        self, path: str, *, before: int | None = None, limit: int = 100, timeout: float | None = _QUERY_SECONDS
+        self, path: str, *, before: int | None = None, limit: int = 100, timeout: float | None = QUERY_SECONDS
     ) -> list[PathEdit]:
         """Who changed ``path``, when, in which step, and what: up to ``limit`` (1 to 1000) changes, newest first.
 
@@ -150,7 +150,7 @@ class BoardPast(Generic[M]):
         return [PathEdit.model_validate(item) for item in cast(list[JsonValue], answer)]
 
     async def blame(
-        self, path: str, *, version: int | str | Checkpoint | None = None, timeout: float | None = _QUERY_SECONDS
+        self, path: str, *, version: int | str | Checkpoint | None = None, timeout: float | None = QUERY_SECONDS
     ) -> list[Stretch]:
         """Who wrote each stretch of the text at ``path``, in the order of the text; together they are the whole text.
 
