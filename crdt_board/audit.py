@@ -18,7 +18,7 @@ from crdt_board.audit_values import SHARED_NAMES, CheckedRecord, key_problem, mi
 from crdt_board.compensation import MISSING, PutBack, Remove, Undo, reach
 from crdt_board.document import Document
 from crdt_board.errors import MalformedUpdate
-from crdt_board.layout import BOARD_ROOT, PLACE_KEY, SINGLE_KINDS, STATE_ROOT, Layout
+from crdt_board.layout import PLACE_KEY, SINGLE_KINDS, STATE_ROOT, WRITERS_ROOTS, Layout
 from crdt_board.limits import Limits
 from crdt_board.misplaced import Misplaced, RootKind, find_misplaced
 from crdt_board.rules import Problem, Rules, rules_of
@@ -206,7 +206,7 @@ class Audit:
         place, added = written.place, 0
         for key, change in written.changes.items():
             added += {"add": 1, "delete": -1}.get(change["action"], 0)
-            if change["action"] == "delete" and not _is_of_board(place):
+            if change["action"] == "delete" and not _is_writers(place):
                 continue
             old = change.get("oldValue", MISSING)
             undo = PutBack(place.path, key, MISSING if _is_shared(old) else old)
@@ -216,7 +216,7 @@ class Audit:
 
     def _check_key(self, place: Place, key: str, value: Any, undo: PutBack) -> Iterator[Refusal]:
         path = key_path(place, key)
-        if _is_of_board(place):
+        if _is_writers(place):
             yield Refusal(Problem(path, "read_only", "only the writer of the board changes this"), undo)
             return
         if place.rules is not None and place.rules.has_records and not place.is_record:
@@ -379,7 +379,7 @@ def roots_of(document: Document) -> dict[str, RootKind]:
     fields = {
         field.place: (field.name, field.kind) for field in document.layout.fields if field.kind not in SINGLE_KINDS
     }
-    single: dict[str, RootKind] = {STATE_ROOT: (STATE_ROOT, "scalar"), BOARD_ROOT: (BOARD_ROOT, "scalar")}
+    single: dict[str, RootKind] = {root: (root, "scalar") for root in (STATE_ROOT, *WRITERS_ROOTS)}
     return {**fields, **single}
 
 
@@ -388,8 +388,8 @@ def key_path(place: Place, key: str) -> str:
     return child_path("" if place.path == STATE_ROOT and place.rules is None else place.path, key)
 
 
-def _is_of_board(place: Place) -> bool:
-    return place.rules is None and place.path.partition("/")[0] == BOARD_ROOT
+def _is_writers(place: Place) -> bool:
+    return place.rules is None and place.path.partition("/")[0] in WRITERS_ROOTS
 
 
 def _is_shared(value: object) -> bool:

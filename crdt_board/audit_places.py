@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crdt_board.layout import BOARD_ROOT, STATE_ROOT
+from crdt_board.layout import STATE_ROOT, WRITERS_ROOTS
 from crdt_board.rules import FieldRules, Rules
 from crdt_board.wire_values import child_path
 
@@ -25,7 +25,7 @@ class Place:
 
 def place_of(rules: Rules, root: str, way: Sequence[str | int]) -> Place | None:
     """The place that ``way`` leads to from ``root``; None when the layout does not say what belongs there."""
-    if root == BOARD_ROOT:
+    if root in WRITERS_ROOTS:
         return Place(child_path(root, *way))
     if root == STATE_ROOT:
         return None if way else Place(root)

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
 from crdt_board.board_past import QUERY_SECONDS, BoardPast
+from crdt_board.board_team import BoardTeam
 from crdt_board.changes import Changes
 from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, check_decisions
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
@@ -27,11 +28,13 @@ from crdt_board.errors import (
     Violated,
 )
 from crdt_board.findings import Findings
+from crdt_board.layout import TEAM_ROOT
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.patching import state_after
 from crdt_board.replica import Change
 from crdt_board.rule_watch import RuleWatch
 from crdt_board.schema import BoardModel
+from crdt_board.team.leases import Lease
 from crdt_board.undo import UndoHistory
 from crdt_board.views import ModelView, Patch, PlainModel, PlainView, View
 from crdt_board.violation import VIOLATIONS, Violation
@@ -45,7 +48,7 @@ _CLOSE_SECONDS_AFTER_AN_ERROR = 1.0
 _RETRY_SECONDS_MAX = 0.25
 
 
-class Board(BoardPast[M]):
+class Board(BoardPast[M], BoardTeam):
     """One agent's handle on a board.
 
     Local edits through ``state`` take effect at once in this replica; they are sent in the background and are durable
@@ -187,6 +190,7 @@ class Board(BoardPast[M]):
         expected_version: int | None = None,
         reads: Sequence[str] | None = None,
         idempotency_key: str | None = None,
+        lease: Lease | None = None,
         output: JsonValue = None,
         confidence: float | None = None,
         trace: str | None = None,
@@ -204,7 +208,8 @@ class Board(BoardPast[M]):
         model (`violations`). With it, the commit is
         refused when another commit came in between; with ``reads`` only when one of those fields was changed since
         then (or, without ``expected_version``, since this replica last heard) by anything but edits of this replica. A
-        version that the board never had is refused in either case. A repeat with the same ``idempotency_key`` and the
+        version that the board never had is refused in either case. With ``lease`` it is refused unless that is still
+        held. A repeat with the same ``idempotency_key`` and the
         same step, patch and metadata returns the first result and does nothing.
 
         Durable on return. Cancelling does not take back a commit that is under way.
@@ -214,6 +219,7 @@ class Board(BoardPast[M]):
             Violated: the state that edits have merged to breaks a rule, and ``patch`` does not resolve that; carries
                 ``violations``.
             IdempotencyMismatch: the key was used for another request.
+            LeaseLost: ``lease`` is not held any more.
             InvalidValue: the patch does not fit the model or breaks one of its rules, or an argument is not what it
                 should be; the path is named, and ``rule``.
             LimitExceeded: a name or the metadata is too long.
@@ -232,6 +238,7 @@ class Board(BoardPast[M]):
                 reads=None if reads is None else self._checked_fields(reads),
                 base_seq=base_seq,
                 idempotency_key=idempotency_key,
+                lease=None if lease is None else lease.claim,
                 output=json_copy(output, "output"),
                 confidence=checked_confidence(confidence),
                 trace=trace,
@@ -371,7 +378,8 @@ class Board(BoardPast[M]):
     def changes(self, path: str = "") -> Changes:
         """What is changed from now on at ``path`` (a field or ``field/key``; everything when empty) and below it.
 
-        The path ``$violations`` tells that `violations` are others than before.
+        The path ``$violations`` tells that `violations` are others than before. ``$team`` tells of leases, tasks and
+        the like, as ``$team/lease:payments``, and has to be asked for.
 
         ``async for change in board.changes("findings")``. Own changes come at once, others' when they are durable.
         Ends never; leave the loop to stop.
@@ -379,7 +387,7 @@ class Board(BoardPast[M]):
         Raises:
             BadRequest: the path names no field.
         """
-        if path and path != VIOLATIONS:
+        if path and path != VIOLATIONS and field_of(path) != TEAM_ROOT:
             self._view.field(path.partition("/")[0])
         return Changes(self._session, path)
 
@@ -408,6 +416,7 @@ class Board(BoardPast[M]):
                 raise self._no_answer(f"{len(session.replica.pending)} edits are not durable")
         finally:
             session.closed = True
+            await session.end_background()
             await self._rules.close()
             session.fail(BoardClosed(f"board {self.id} was closed"))
             await session.link.close()

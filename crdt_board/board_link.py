@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import JsonValue
 
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.control import Question
+from crdt_board.coordination.operations import Operation
 from crdt_board.document import Document
 from crdt_board.errors import BoardError
 from crdt_board.findings import Findings
@@ -83,6 +84,13 @@ class Link(Protocol):
 
     async def report(self, agent: str, findings: Findings) -> None:
         """Have the writer record what ``agent`` finds of the rules that its model knows; durable on return."""
+        ...
+
+    async def coordinate(self, agent: str, operations: Sequence[Operation]) -> list[JsonValue]:
+        """The writer's answers to operations of ``agent``, in order, all decided or none; durable on return.
+
+        On return the replica holds what they changed. An operation may reach the writer twice.
+        """
         ...
 
     def announce(self, presence: AgentPresence) -> None: ...
@@ -160,6 +168,7 @@ class BoardSession:
         self.rejections = Rejections(on_rejected)
         self.error: BoardError | None = None
         self.closed = False
+        self._background: set[asyncio.Task[None]] = set()
         replica.on_progress = self.waiters.check
         replica.watchers.append(lambda _changes: self.waiters.check())
 
@@ -172,6 +181,20 @@ class BoardSession:
     def check(self) -> None:
         if self.error is not None:
             raise self.error
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run ``work`` until `end_background` at the latest."""
+        task = asyncio.create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def end_background(self) -> None:
+        """End what `spawn` started."""
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from crdt_board.board_link import BoardSession
 from crdt_board.errors import LimitExceeded
+from crdt_board.layout import TEAM_ROOT
 from crdt_board.replica import Change
 
 QUEUED_MAX = 100_000
@@ -62,7 +63,7 @@ class Changes(AsyncIterator[Change]):
 
     def take_in(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            if self._path and not self._concerns(change.path):
+            if not self._concerns(change.path):
                 continue
             if len(self._changes) >= QUEUED_MAX:
                 self._overflowed = True
@@ -73,6 +74,8 @@ class Changes(AsyncIterator[Change]):
 
     def _concerns(self, path: str) -> bool:
         """Also what holds the path: a record that was replaced or deleted has changed in all of its parts."""
+        if not self._path:
+            return not path.startswith(f"{TEAM_ROOT}/")
         return path == self._path or path.startswith(self._below) or self._path.startswith(f"{path}/")
 
 

@@ -15,9 +15,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from crdt_board.canonical import canonical_json
+from crdt_board.coordination.leases import LeaseClaim
+from crdt_board.coordination.operations import Operation
 from crdt_board.errors import BadRequest, InvalidValue
 from crdt_board.findings import Findings
-from crdt_board.limits import check_board_id
+from crdt_board.limits import DEFAULT_LIMITS, check_board_id
 
 GENESIS_HASH = "0" * 64
 """What version 1 has as its parent hash."""
@@ -239,6 +241,10 @@ class CommitRequest(_Frozen):
     base_seq: int | None = None
     """With ``reads``: the journal position at which they were read; that of ``expected_version`` when None."""
     idempotency_key: str | None = None
+    lease: LeaseClaim | None = None
+    """The lease that it is made under; refused unless its agent still has it."""
+    operations: Annotated[tuple[Operation, ...], Field(max_length=DEFAULT_LIMITS.operations_max)] = ()
+    """What is decided together with it: all of it or nothing, as one entry."""
     findings: Findings | None = None
     """What the replica finds of the rules that only its model knows; None when it can say nothing."""
     tags: tuple[str, ...] = ()

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from pydantic_core import from_json
 
 from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.coordination.operations import Operation
 from crdt_board.errors import BoardError, LimitExceeded, ProtocolError, from_details
 from crdt_board.findings import Findings
 from crdt_board.layout import Layout
-from crdt_board.limits import CLIENT_ID_END, CLIENT_ID_FIRST, Limits
+from crdt_board.limits import CLIENT_ID_END, CLIENT_ID_FIRST, DEFAULT_LIMITS, Limits
 from crdt_board.migrations import MigrationRequest, SchemaNumber
 
 Number = Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
@@ -163,8 +164,16 @@ class Report(_Frozen):
     findings: Findings
 
 
+class Coordinate(_Frozen):
+    """Leases, tasks and the like: decide on all of the operations, or on none."""
+
+    op: Literal["coordinate"] = "coordinate"
+    agent: Annotated[str, Field(min_length=1)]
+    operations: Annotated[tuple[Operation, ...], Field(min_length=1, max_length=DEFAULT_LIMITS.operations_max)]
+
+
 RequestBody = Annotated[
-    Commit | ListCheckpoints | StateAt | ReadState | Migrate | Question | Fork | Merge | Report,
+    Commit | ListCheckpoints | StateAt | ReadState | Migrate | Question | Fork | Merge | Report | Coordinate,
     Field(discriminator="op"),
 ]
 
@@ -240,7 +249,9 @@ class Answer(_Frozen):
     """``result`` is a checkpoint for ``commit``, a list of them for ``checkpoints``, an object for ``state_at`` and
     ``state``, a number for ``migrate``, and null for ``report``.
 
-    For ``fork`` it is the fork's first checkpoint, for ``merge`` the one of the merge, for ``forks`` a list of `Fork`.
+    For ``coordinate`` it is a `crdt_board.coordinating.Coordinated`: the answers in order, and the entry that made them
+    durable. For ``fork`` it is the fork's first checkpoint, for ``merge`` the one of the merge, for ``forks`` a list of
+    `Fork`.
     For ``diff`` and ``verify`` it is a `StateDiff` and a `Verification`, for ``edits`` a list of `PathEdit` and for
     ``blame`` one of `Stretch`; see `crdt_board.history`.
     """

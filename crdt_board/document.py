@@ -18,6 +18,7 @@ from pydantic import JsonValue
 
 from crdt_board.cells import CELL_KINDS, reading
 from crdt_board.containers import Containers
+from crdt_board.coordination.ledger import Ledger
 from crdt_board.errors import MalformedUpdate
 from crdt_board.item_lists import ItemIndex, ItemLists
 from crdt_board.layout import (
@@ -26,6 +27,7 @@ from crdt_board.layout import (
     SINGLE_KINDS,
     STATE_ROOT,
     STRICT_PREFIX,
+    TEAM_ROOT,
     VIOLATION_PREFIX,
     FieldKind,
     FieldLayout,
@@ -105,6 +107,7 @@ class Document:
         self.doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=client_id)
         self.layout = Layout(title="", fields=())
         self.standing = Standing()
+        self._ledger = Ledger()
         self.strays = strays
         self._roots: dict[str, pycrdt.Text | pycrdt.Array[Any] | pycrdt.Map[Any]] = {}  # by the field's name
         self._declared: dict[str, tuple[FieldKind, str]] = {}
@@ -131,6 +134,7 @@ class Document:
         """Called inside each transaction with the events of each root; only the writer of a board listens."""
         self._observe(STATE_ROOT, STATE_ROOT, pycrdt.Map, Document._on_state)
         self._observe(BOARD_ROOT, BOARD_ROOT, pycrdt.Map, Document._on_board)
+        self._observe(TEAM_ROOT, TEAM_ROOT, pycrdt.Map, Document._on_team)
         if layout is not None:
             self.declare(layout)
 
@@ -196,6 +200,24 @@ class Document:
     def board_map(self) -> pycrdt.Map[Any]:
         """What only the writer of the board may change; strict fields are here under ``field:`` and their name."""
         return cast("pycrdt.Map[Any]", self._roots[BOARD_ROOT])
+
+    @property
+    def ledger(self) -> Ledger:
+        """The records of leases, tasks and their like, as they are now."""
+        return self._ledger.refresh(self.map(TEAM_ROOT))
+
+    def take_moved_records(self) -> list[str]:
+        """The keys of the records that were changed since the last call."""
+        return self._ledger.take_moved()
+
+    def write_records(self, changes: Mapping[str, JsonValue]) -> None:
+        """Inside a transaction: put records under these keys of ``$team``; None takes one away."""
+        content = self.map(TEAM_ROOT)
+        for key, record in changes.items():
+            if record is not None:
+                content[key] = record
+            elif key in content:
+                del content[key]
 
     def cells(self, field: str) -> dict[str, JsonValue]:
         """The cells of a field, those of `put_cell` included."""
@@ -753,6 +775,11 @@ class Document:
                     self._hashes.pop(name.removeprefix(STRICT_PREFIX), None)
                 elif name.startswith(VIOLATION_PREFIX):
                     self.standing.touch_recorded()
+
+    def _on_team(self, events: Sequence[_DeepEvent]) -> None:
+        for event in events:
+            for key in _changed_keys(event):
+                self._ledger.touch(str(key))
 
     def _on_keys(self, field: str, events: Sequence[_DeepEvent]) -> None:
         self._hashes.pop(field, None)

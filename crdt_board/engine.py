@@ -22,6 +22,9 @@ from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import Checkpoint, CommitRequest, check_decisions, decode_checkpoint
 from crdt_board.client_ids import WRITER, ClientIds
 from crdt_board.clock import Clock, SystemClock
+from crdt_board.coordinating import Coordinated, CoordinationItem, check_operations
+from crdt_board.coordination.operations import Operation
+from crdt_board.deadlines import Deadlines
 from crdt_board.document import Document
 from crdt_board.errors import (
     BoardClosed,
@@ -60,6 +63,7 @@ from crdt_board.planning import (
     conflict_of,
     may_be_violated,
     plan_commit,
+    plan_coordination,
     plan_move,
     plan_report,
     plan_schema,
@@ -144,6 +148,8 @@ class Engine:
         self._shown_schema = schemas.number
         self._last_author = _NOBODY
         self._suspects = Suspects(limits)
+        self._deadlines = Deadlines(clock, self._let_run_out)
+        self._deadlines.watch(loaded.document)
         self._snapshot_task: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
         self._tidying = (
@@ -396,6 +402,23 @@ class Engine:
         self._put(CommitItem(request, answer, schema=schema, merged=merged))
         return answer
 
+    def coordinate(self, agent: str, operations: Sequence[Operation]) -> asyncio.Future[Coordinated]:
+        """Decide on what agents ask for who work together: all of the operations, or none.
+
+        Queued when this returns, behind everything submitted before; durable, and given to every listener, when the
+        future is done. Cancelling it does not take back what is under way.
+
+        Raises:
+            LimitExceeded, InvalidValue: an operation is too large, or holds what cannot be kept.
+            BoardError: one is refused (see `crdt_board.coordination`); nothing was changed.
+            BoardClosed: the engine was closed before it was decided.
+        """
+        self._check_open()
+        check_operations(agent, operations, self.limits)
+        answer: asyncio.Future[Coordinated] = asyncio.get_running_loop().create_future()
+        self._put(CoordinationItem(agent, operations, answer))
+        return answer
+
     def report(self, report: Report) -> asyncio.Future[None]:
         """Record what an agent found of rules that only models know, once for each rule and place.
 
@@ -514,6 +537,7 @@ class Engine:
         """
         self._closing = True
         self._wake.set()
+        self._deadlines.stop()
         if self._tidying is not None:
             self._tidying.cancel()
             await asyncio.wait([self._tidying])
@@ -562,7 +586,7 @@ class Engine:
         self._batch = self._inbox.take_batch()
         if self._batch.schema:
             await self._until_store_answers(self._write_schema, recover=self._recover)
-        elif self._batch.submissions or self._batch.commit or self._batch.report:
+        elif self._batch.submissions or self._batch.coordination or self._batch.commit or self._batch.report:
             await self._until_store_answers(self._write, recover=self._recover)
         self._batch = Batch()
         if self._loaded.document.has_misplaced:
@@ -628,6 +652,9 @@ class Engine:
             await self._append(batch, await self._plan(batch))
         for submission in batch.submissions:
             submission.finish(self.seq)
+        for item in batch.coordination:
+            item.finish(self.seq)
+        self._deadlines.watch(self._loaded.document)
         if batch.report is not None:
             batch.report.finish()
 
@@ -635,11 +662,13 @@ class Engine:
         """Apply the batch. When yrs panics, or what is to be refused was applied with more, rebuild the document and
         apply one update at a time to find the guilty."""
         lessons = Lessons(suspects=self._suspects)
+        now_ms = await self._store.now_ms() if batch.coordinates else self._clock.now_ms()
         while True:
             try:
                 plans = plan_submissions(self._loaded, batch, self.limits, lessons)
                 commit = batch.open_commit()
-                plan = plan_commit(self._loaded, commit, plans, self.limits, self._clock.now_ms()) if commit else None
+                plans += plan_coordination(self._loaded, batch, self.limits, now_ms)
+                plan = plan_commit(self._loaded, commit, plans, self.limits, now_ms) if commit else None
                 if batch.report is not None:
                     plan = plan_report(self._loaded, batch.report.report, plans, self.limits)
                 return [*plans, plan] if plan else plans
@@ -674,6 +703,9 @@ class Engine:
             if self._loaded is not loaded:
                 return
             if self._schemas.number != schema:
+                await self._reload()
+                return
+            if batch.coordinates:
                 await self._reload()
                 return
             if not await self._still_allowed(plans):
@@ -842,6 +874,7 @@ class Engine:
                 verify_chain(self._loaded.fold.hash, self.seq, page)
                 apply_entries(self._loaded, page)
                 self._take_in(page)
+            self._deadlines.watch(self._loaded.document)
         except BoardCorrupt:
             head = await self._head()
             if head.base_seq <= self.seq:
@@ -940,7 +973,13 @@ class Engine:
                 raise Unavailable(f"client id {client_id} is that of another replica, which is to send this first")
             raise MalformedUpdate(f"an update under client id {client_id}, which is that of somebody else")
 
-    def _put(self, item: Submission | CommitItem | ReportItem | ReadItem | SchemaItem) -> None:
+    def _let_run_out(self) -> None:
+        """Bring leases and the like to what they are when their time is over."""
+        if not self._closing:
+            answer: asyncio.Future[Coordinated] = asyncio.get_running_loop().create_future()
+            self._put(CoordinationItem(_NOBODY, (), answer))
+
+    def _put(self, item: Submission | CoordinationItem | CommitItem | ReportItem | ReadItem | SchemaItem) -> None:
         self._inbox.put(item)
         self._wake.set()
 
@@ -952,6 +991,7 @@ class Engine:
         level = logging.INFO if isinstance(error, BoardDeleted) else logging.ERROR
         logger.log(level, "board %s stops: %s", self.board_id, error)
         self._closing = True
+        self._deadlines.stop()
         self.failure = error
         self._batch.refuse(error)
         self._inbox.refuse_all(error)
@@ -980,8 +1020,8 @@ def _append_request(
 
 def _check_request(request: CommitRequest, limits: Limits) -> None:
     check_decisions(request)
+    check_operations(request.agent, request.operations, limits)
     check_name(request.step, "step", limits.step_chars_max)
-    check_name(request.agent, "agent", limits.agent_chars_max)
     if request.idempotency_key is not None:
         check_name(request.idempotency_key, "idempotency_key", limits.idempotency_key_chars_max)
     try:

@@ -18,7 +18,9 @@
     │   ├── Violated          the state breaks a rule of the model; resolve that, then commit
     │   ├── BoardReplaced     the board was deleted and made anew; this replica belongs to the old one
     │   ├── BoardDeleted      the board was deleted; nothing can be written to it any more
-    │   └── BoardExists       there is a board of this name already
+    │   ├── BoardExists       there is a board of this name already
+    │   ├── LeaseHeld         somebody else has the lease
+    │   └── LeaseLost         the lease that a change was to be made under ran out or was broken
     └── Unavailable           nothing was decided; the same call may succeed later
         ├── StoreUnavailable  the store did not answer or refused to write
         ├── BoardCorrupt      stored history does not verify; nothing is written until it is repaired
@@ -165,6 +167,18 @@ class BoardDeleted(Conflict):
 
 class BoardExists(Conflict):
     code = "board_exists"
+
+
+class LeaseHeld(Conflict):
+    """``lease`` is its name, ``agent`` who has it, and ``expires_ms`` until when, on the store's clock."""
+
+    code = "lease_held"
+
+
+class LeaseLost(Conflict):
+    """``lease`` is its name. Whoever had it must not go on with what it protected."""
+
+    code = "lease_lost"
 
 
 class Unavailable(BoardError):

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
 from crdt_board.checkpoints import Checkpoint, encode_checkpoint, make_checkpoint
+from crdt_board.coordinating import begin_anew
 from crdt_board.document import Document
 from crdt_board.errors import VersionConflict
 from crdt_board.fold import bounded_paths
@@ -45,7 +46,11 @@ def new_fork(
     now_ms: int,
     limits: Limits,
 ) -> NewBoard:
-    """A board under ``board_id`` that begins with ``document``, which holds the state at ``parent``."""
+    """A board under ``board_id`` that begins with ``document``, which holds the state at ``parent``.
+
+    Nobody is at work there yet: leases are free, tasks that were claimed and approvals that were pending are open.
+    """
+    begin_anew(document)
     made = make_checkpoint(
         board_id=board_id,
         epoch=epoch,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from crdt_board.coordinating import CoordinationItem
 from crdt_board.document import Document, DocumentBroken
 from crdt_board.errors import BoardError, MalformedUpdate
 from crdt_board.limits import Limits
@@ -49,7 +50,7 @@ def read_item(look: Callable[[Document], Answer]) -> tuple[ReadItem, asyncio.Fut
     return ReadItem(run, refuse), answer
 
 
-_Item = Submission | CommitItem | ReportItem | ReadItem | SchemaItem
+_Item = Submission | CoordinationItem | CommitItem | ReportItem | ReadItem | SchemaItem
 
 
 class Inbox:
@@ -86,8 +87,8 @@ class Inbox:
         return None
 
     def take_batch(self) -> Batch:
-        """Submissions up to a limit and the commit or report behind them, or a schema; a read or schema ends one before
-        it."""
+        """Submissions up to a limit, the coordination behind them, and the commit or report behind that; or a schema. A
+        read or schema ends one before it, and so do submissions behind coordination."""
         batch = Batch()
         if self._items and isinstance(self._items[0], SchemaItem):
             item = self._items.popleft()
@@ -98,7 +99,7 @@ class Inbox:
         limits = self._limits
         while self._items and updates < limits.batch_updates_max and size < limits.batch_bytes_max:
             item = self._items[0]
-            if isinstance(item, ReadItem | SchemaItem):
+            if isinstance(item, ReadItem | SchemaItem) or (batch.coordination and isinstance(item, Submission)):
                 break
             self._items.popleft()
             if isinstance(item, CommitItem):
@@ -107,6 +108,10 @@ class Inbox:
             if isinstance(item, ReportItem):
                 batch.report = item
                 break
+            if isinstance(item, CoordinationItem):
+                batch.coordination.append(item)
+                updates += 1
+                continue
             batch.submissions.append(item)
             updates += len(item.updates)
             size += item.size

@@ -23,6 +23,12 @@ STATE_ROOT = "state"
 BOARD_ROOT = "$board"
 """The root map that only the writer of the board may change."""
 
+TEAM_ROOT = "$team"
+"""The root map of leases, tasks and their like; see `crdt_board.coordination`. Only the writer changes it, too."""
+
+WRITERS_ROOTS = frozenset({BOARD_ROOT, TEAM_ROOT})
+"""What is refused from everybody else."""
+
 _NAME_CHARS_MAX = 200
 _FIELDS_MAX = 1_000
 

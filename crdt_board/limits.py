@@ -45,6 +45,12 @@ class Limits:
     """The greatest number of a schema that a model may migrate from."""
     migration_attempts_max: int = 20
     """How often an agent tries to migrate a board that others write meanwhile."""
+    record_bytes_max: int = 64 * 1024
+    """One request for a lease, a task or the like, as JSON, and so about what the record of it takes."""
+    records_max: int = 50_000
+    """Leases, tasks and the like of one board, finished ones too."""
+    operations_max: int = 100
+    """Operations that are decided together, or with a commit."""
     violations_max: int = 256
     """Violations that agents can record on one board; what is found beyond that waits until some are resolved."""
     undo_steps_max: int = 10_000

@@ -20,6 +20,7 @@ from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.client_ids import Holder
 from crdt_board.clock import Clock
 from crdt_board.control import Question
+from crdt_board.coordination.operations import Operation
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BadRequest, BoardError, SchemaMismatch
@@ -222,6 +223,10 @@ class LocalLink:
     async def report(self, agent: str, findings: Findings) -> None:
         await self._submit_all()
         await self._engine.report(Report(agent=agent, findings=findings, origin=self._origin))
+
+    async def coordinate(self, agent: str, operations: Sequence[Operation]) -> list[JsonValue]:
+        await self._submit_all()
+        return (await self._engine.coordinate(agent, operations)).results
 
     async def checkpoints(self, *, before: int | None, limit: int) -> list[Checkpoint]:
         return await self._engine.checkpoints(before=before, limit=limit)

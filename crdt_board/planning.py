@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from pydantic import JsonValue
 
 from crdt_board.applying import Accepted, Applying, Lessons, Poisoned
 from crdt_board.cell_operations import Committer
 from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
+from crdt_board.coordinating import CoordinationItem, decide_item, draft_of_commit, undo_of_merge
 from crdt_board.document import Document, DocumentBroken, field_of
 from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate, VersionConflict
 from crdt_board.fold import NOWHERE, Fold, bounded_paths
@@ -63,6 +66,8 @@ class CommitItem:
     schema: int | None = None
     resolved: Sequence[Violation] = ()
     """The recorded violations that it drops."""
+    records: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The leases, tasks and the like that it changes."""
 
     def finish(self, checkpoint: Checkpoint) -> None:
         if not self.answer.done():
@@ -91,16 +96,24 @@ class ReportItem:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What is written in one append: submissions, then at most one commit or report; or a schema alone.
+    """What is written in one append: submissions, then coordination, then at most one commit or report; or a schema
+    alone.
 
     A commit ends its batch, so that the checksum of the document is that of the commit's own entry.
     """
 
     submissions: list[Submission] = field(default_factory=list)
+    coordination: list[CoordinationItem] = field(default_factory=list)
     commit: CommitItem | None = None
     schema: SchemaItem | None = None
     report: ReportItem | None = None
     durable: bool = False
+
+    @property
+    def coordinates(self) -> bool:
+        """Whether it asks for decisions that hold at one place in the journal and at one time only."""
+        request = self.commit.request if self.commit is not None else None
+        return bool(self.coordination or (request and (request.lease or request.operations)))
 
     def open_commit(self) -> CommitItem | None:
         """The commit, unless it was answered or given up."""
@@ -121,7 +134,7 @@ class Batch:
     def refuse(self, error: BoardError) -> None:
         for submission in self.submissions:
             submission.refuse(error)
-        for item in (self.commit, self.report, self.schema):
+        for item in (*self.coordination, self.commit, self.report, self.schema):
             if item is not None:
                 item.refuse(error)
 
@@ -181,6 +194,26 @@ def plan_submissions(loaded: LoadedBoard, batch: Batch, limits: Limits, lessons:
     return plans
 
 
+def plan_coordination(loaded: LoadedBoard, batch: Batch, limits: Limits, now_ms: int) -> list[Plan]:
+    """Decide on what agents ask for who work together, in order, each on what those before it have changed.
+
+    Raises:
+        Poisoned: yrs panicked; the document must be rebuilt.
+    """
+    plans: list[Plan] = []
+    for item in batch.coordination:
+        if item.answer.done():
+            continue
+        try:
+            update = decide_item(loaded.document, loaded.fold, item, limits, now_ms)
+        except DocumentBroken as panic:
+            item.refuse(MalformedUpdate("a record that the CRDT engine cannot hold"))
+            raise Poisoned(()) from panic
+        if update != EMPTY_UPDATE:
+            plans.append(Plan("coordination", item.agent, None, [update], ()))
+    return plans
+
+
 def plan_commit(
     loaded: LoadedBoard, commit: CommitItem, before: Sequence[Plan], limits: Limits, now_ms: int
 ) -> Plan | None:
@@ -193,6 +226,11 @@ def plan_commit(
     document, request = loaded.document, commit.request
     committer, unfolded = Committer(request.agent, now_ms), _unfolded(before, request.origin)
     refusal: BoardError | None = conflict_of(loaded.fold, commit, before)
+    if refusal is None:
+        try:
+            commit.records = draft_of_commit(document, loaded.fold, request, now_ms)
+        except BoardError as error:
+            refusal = error
     if refusal is None and commit.merged is not None:
         refusal = refusal_of_merge(document, loaded.fold, commit.merged.update)
     elif refusal is None:
@@ -217,7 +255,11 @@ def plan_commit(
 
 
 def _apply_commit(
-    document: Document, commit: CommitItem, limits: Limits, resolved: Iterable[str], committer: Committer
+    document: Document,
+    commit: CommitItem,
+    limits: Limits,
+    resolved: Iterable[str],
+    committer: Committer,
 ) -> list[bytes] | None:
     """The updates that a commit makes in the document; None when it was refused.
 
@@ -229,15 +271,15 @@ def _apply_commit(
     def write() -> None:
         apply_patch(document, patch, committer)
         drop_recorded(document, resolved)
+        document.write_records(commit.records)
 
-    if not (patch or commit.merged is not None or resolved):
+    if not (patch or commit.merged is not None or resolved or commit.records):
         return []
     try:
         check_patch(document, patch)
         sizes = sizes_of(document, patch)
         if commit.merged is not None:
-            update = document.news_in(commit.merged.update)
-            updates = [] if update == EMPTY_UPDATE else [update]
+            updates = _merge(document, commit.merged)
         else:
             update = document.capture(write)
             updates = [] if update == EMPTY_UPDATE else document.apart(update)
@@ -252,6 +294,16 @@ def _apply_commit(
         commit.refuse(too_large.error())
         raise Poisoned(())
     return updates
+
+
+def _merge(document: Document, merged: Merged) -> list[bytes]:
+    """The updates that bring what a fork has written into the document, without its leases, tasks and the like."""
+    before = document.ledger.everything()
+    update = document.news_in(merged.update)
+    if update == EMPTY_UPDATE:
+        return []
+    own = undo_of_merge(before, document)
+    return [update, document.capture(lambda: document.write_records(own))] if own else [update]
 
 
 def plan_schema(loaded: LoadedBoard, item: SchemaItem, layout: Layout, limits: Limits, now_ms: int) -> Plan:

@@ -17,9 +17,9 @@ from typing import Any
 import pycrdt
 from pydantic import JsonValue
 
-from crdt_board.document import Document
+from crdt_board.document import Document, escape_path
 from crdt_board.errors import LimitExceeded
-from crdt_board.layout import Layout
+from crdt_board.layout import TEAM_ROOT, Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.undo import UndoHistory, take_back
 from crdt_board.update_walk import first_clocks
@@ -51,7 +51,8 @@ class PendingUpdate:
 class Change:
     """A path that was changed, as this replica saw it.
 
-    ``path`` is ``field`` or ``field/key``, or `VIOLATIONS` when the board's violations are others than before.
+    ``path`` is ``field`` or ``field/key``; `VIOLATIONS` when the board's violations are others than before; or
+    ``$team/`` and the key of a lease, task or the like.
     ``agent`` is who changed it; None when several changes arrived as one difference, after a time offline. ``local``:
     made through this replica, and not necessarily durable yet; anything else is durable. ``seq`` is the journal entry,
     when one is known.
@@ -325,6 +326,7 @@ class Replica:
         touched = self.document.take_touched()
         if self.document.standing.take_moved(self.document):
             touched = (*touched, VIOLATIONS)
+        touched = (*touched, *(f"{TEAM_ROOT}/{escape_path(key)}" for key in self.document.take_moved_records()))
         if touched and self.watchers:
             changes = [Change(path, agent, local, seq) for path in touched]
             for watcher in list(self.watchers):

@@ -20,6 +20,7 @@ from websockets.protocol import State
 from crdt_board import control, events
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.client_ids import Holder
+from crdt_board.coordinating import Coordinated
 from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import BoardError, BoardReplaced, Unavailable
@@ -353,6 +354,8 @@ class Peer:
             case control.Commit(request=request):
                 request = request.model_copy(update={"origin": self._origin})
                 return _committed(self._engine.commit(request, schema=self._schema))
+            case control.Coordinate(agent=agent, operations=operations):
+                return _coordinated(self._engine.coordinate(agent, operations))
             case control.ListCheckpoints(before=before, limit=limit):
                 return _checkpoints(self._engine, before, limit)
             case control.StateAt(version=version):
@@ -443,6 +446,11 @@ async def _committed(answer: asyncio.Future[Checkpoint]) -> JsonValue:
 async def _reported(answer: asyncio.Future[None]) -> JsonValue:
     await answer
     return None
+
+
+async def _coordinated(answer: asyncio.Future[Coordinated]) -> JsonValue:
+    coordinated: JsonValue = (await answer).model_dump(mode="json")
+    return coordinated
 
 
 async def _checkpoints(engine: Engine, before: int | None, limit: int) -> JsonValue:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 
 from pydantic import JsonValue
 from websockets.asyncio.client import connect as connect_socket
@@ -18,6 +19,8 @@ from websockets.typing import Subprotocol
 from crdt_board import control
 from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
+from crdt_board.coordinating import Coordinated
+from crdt_board.coordination.operations import Operation
 from crdt_board.document import DocumentBroken
 from crdt_board.errors import BoardError, BoardReplaced, ConnectionFailed, ProtocolError
 from crdt_board.findings import Findings
@@ -153,6 +156,13 @@ class RemoteLink:
 
     async def report(self, agent: str, findings: Findings) -> None:
         await self._ask(control.Report(agent=agent, findings=findings))
+
+    async def coordinate(self, agent: str, operations: Sequence[Operation]) -> list[JsonValue]:
+        body = control.Coordinate(agent=agent, operations=tuple(operations))
+        answer = Coordinated.model_validate(await self._ask(body))
+        assert self._session is not None
+        await self._session.waiters.until(lambda: self.replica.seq >= answer.seq, None)
+        return answer.results
 
     def announce(self, presence: AgentPresence) -> None:
         self._table.announce(presence)

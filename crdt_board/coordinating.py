@@ -1,0 +1,148 @@
+"""Requests of agents that work together, on their way to a journal entry: decided on a `LoadedBoard` in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from crdt_board.canonical import canonical_json
+from crdt_board.checkpoints import CommitRequest
+from crdt_board.coordination.leases import check_claim
+from crdt_board.coordination.ledger import Draft
+from crdt_board.coordination.operations import Operation, decide
+from crdt_board.coordination.records import Record, stored
+from crdt_board.document import Document
+from crdt_board.errors import BoardError, InvalidValue, LimitExceeded
+from crdt_board.fold import Fold
+from crdt_board.limits import Limits, check_name
+from crdt_board.record_hashes import digest
+from crdt_board.updates import EMPTY_UPDATE
+from crdt_board.wire_values import to_wire
+
+
+class Coordinated(BaseModel):
+    """The answers of operations, in their order, and the journal entry up to which they are durable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seq: int
+    results: list[JsonValue]
+
+
+@dataclass(slots=True, eq=False)
+class CoordinationItem:
+    """Operations of one agent that wait to be decided, all of them or none."""
+
+    agent: str
+    operations: Sequence[Operation]
+    answer: asyncio.Future[Coordinated]
+    results: list[JsonValue] = field(default_factory=list)
+
+    def finish(self, seq: int) -> None:
+        if not self.answer.done():
+            self.answer.set_result(Coordinated(seq=seq, results=self.results))
+
+    def refuse(self, error: BoardError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+def check_operations(agent: str, operations: Sequence[Operation], limits: Limits) -> None:
+    """Raises LimitExceeded or InvalidValue when these cannot be kept on a board, whatever is decided on them."""
+    check_name(agent, "agent", limits.agent_chars_max)
+    for operation in operations:
+        try:
+            content = to_wire(operation.model_dump(mode="json"), operation.op, big_integers_as_text=False)
+            size = len(canonical_json(content))
+        except (ValueError, RecursionError) as error:
+            reason = f"must be JSON that every reader reads alike: {error}"
+            raise InvalidValue(f"{operation.op} {reason}", path=operation.op, reason=reason) from None
+        if size > limits.record_bytes_max:
+            raise LimitExceeded(
+                f"{operation.op} takes {size} bytes, {limits.record_bytes_max} are allowed; "
+                "keep large content on the board or as an artifact, and name it",
+                limit="record_bytes_max",
+                value=size,
+                maximum=limits.record_bytes_max,
+            )
+
+
+def draft_for(document: Document, fold: Fold, agent: str, now_ms: int) -> Draft:
+    """A draft of the records of a board, with those whose deadline has passed as they are now."""
+
+    def digest_of(paths: Sequence[str]) -> str:
+        return digest({path: document.wire_state(only=path) for path in paths})
+
+    draft = Draft(document.ledger, agent, now_ms, fold.version, fold.checkpoint_hash, digest_of)
+    draft.let_run_out()
+    return draft
+
+
+def draft_of_commit(document: Document, fold: Fold, request: CommitRequest, now_ms: int) -> Mapping[str, JsonValue]:
+    """The records that a commit changes.
+
+    Raises:
+        LeaseLost: the lease that it is made under is not held any more.
+        BoardError: one of its operations is refused.
+    """
+    if request.lease is None and not request.operations:
+        return {}
+    draft = draft_for(document, fold, request.agent, now_ms)
+    if request.lease is not None:
+        check_claim(draft, request.lease)
+    decide(draft, request.operations)
+    return draft.changes
+
+
+def decide_item(document: Document, fold: Fold, item: CoordinationItem, limits: Limits, now_ms: int) -> bytes:
+    """Decide on what an item asks for and write that into the document; `EMPTY_UPDATE` when nothing changes.
+
+    A refused item is answered at once, and changes nothing.
+    """
+    draft = draft_for(document, fold, item.agent, now_ms)
+    try:
+        item.results = decide(draft, item.operations)
+        _check_room(document, draft, limits)
+    except BoardError as error:
+        item.refuse(error)
+        return EMPTY_UPDATE
+    changes = draft.changes
+    return document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
+
+
+def begin_anew(document: Document) -> None:
+    """Bring the records of a document to what a fork begins with."""
+    changes: dict[str, JsonValue] = {}
+    for key, record in document.ledger.everything().items():
+        after = record.in_fork()
+        if after != record:
+            changes[key] = None if after is None else stored(after)
+    if changes:
+        document.capture(lambda: document.write_records(changes))
+
+
+def undo_of_merge(before: Mapping[str, Record], document: Document) -> dict[str, JsonValue]:
+    """What brings the records back to those of ``before`` after a fork was merged: its tasks and the like stay with it.
+
+    Effects that took place and steps that were done there come along, where the board has none of that name.
+    """
+    now = document.ledger.everything()
+    changes: dict[str, JsonValue] = {
+        key: None for key, record in now.items() if key not in before and not record.comes_back
+    }
+    changes.update((key, stored(record)) for key, record in before.items() if now.get(key) != record)
+    return changes
+
+
+def _check_room(document: Document, draft: Draft, limits: Limits) -> None:
+    more = draft.growth()
+    if more > 0 and len(document.ledger) + more > limits.records_max:
+        raise LimitExceeded(
+            f"a board keeps up to {limits.records_max} leases, tasks and the like; remove what is finished",
+            limit="records_max",
+            value=len(document.ledger) + more,
+            maximum=limits.records_max,
+        )

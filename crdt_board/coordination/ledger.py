@@ -1,0 +1,179 @@
+"""The records of one document, parsed, and a draft of what they are to become."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pycrdt
+from pydantic import JsonValue, ValidationError
+
+from crdt_board.coordination.leases import LeaseRecord
+from crdt_board.coordination.records import Record, stored
+from crdt_board.wire_values import document_wire
+
+RECORDS: dict[str, type[Record]] = {kind.prefix: kind for kind in (LeaseRecord,)}
+"""Every kind of record by its prefix."""
+
+R = TypeVar("R", bound=Record)
+
+_Kind = dict[str, Record]
+
+logger = logging.getLogger(__name__)
+
+
+class Ledger:
+    """What the root map ``$team`` of a document holds.
+
+    Invariant: what is read is that of the document now, as long as its owner calls `touch` for every key that changes.
+    What stands there and is no record, which only a faulty version of this program writes, is passed over.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[type[Record], _Kind] = {kind: {} for kind in RECORDS.values()}
+        self._stale: set[str] = set()
+        self._deadlines: list[tuple[int, str]] = []
+        self._moved: set[str] = set()
+
+    def touch(self, key: str) -> None:
+        self._stale.add(key)
+        self._moved.add(key)
+
+    def take_moved(self) -> list[str]:
+        """The keys that were touched since the last call, in alphabetical order."""
+        if not self._moved:
+            return []
+        moved, self._moved = sorted(self._moved), set()
+        return moved
+
+    def refresh(self, content: pycrdt.Map[Any]) -> Ledger:
+        """Read again what was touched."""
+        stale, self._stale = self._stale, set()
+        for key in stale:
+            prefix, _, name = key.partition(":")
+            kind = RECORDS.get(prefix)
+            if kind is None:
+                continue
+            record = _read(kind, key, content.get(key))
+            if record is None:
+                self._kinds[kind].pop(name, None)
+            else:
+                self._kinds[kind][name] = record
+                if record.deadline_ms is not None:
+                    heapq.heappush(self._deadlines, (record.deadline_ms, key))
+        return self
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds.values()))
+
+    def get(self, kind: type[R], name: str) -> R | None:
+        return self._kinds[kind].get(name)  # type: ignore[return-value]
+
+    def all(self, kind: type[R]) -> Mapping[str, R]:
+        """The records of a kind by name, in no order."""
+        return self._kinds[kind]  # type: ignore[return-value]
+
+    def everything(self) -> dict[str, Record]:
+        """All records by key, in no order."""
+        return {record.key: record for records in self._kinds.values() for record in records.values()}
+
+    def next_deadline_ms(self) -> int | None:
+        """The earliest of all records; None when there is none."""
+        while self._deadlines and self._deadline_of(self._deadlines[0][1]) != self._deadlines[0][0]:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def run_out(self, now_ms: int) -> Iterator[Record]:
+        """The records whose deadline has passed."""
+        for deadline_ms, key in sorted(set(_up_to(self._deadlines, now_ms))):
+            record = self._find(key)
+            if record is not None and record.deadline_ms == deadline_ms:
+                yield record
+
+    def has(self, key: str) -> bool:
+        return self._find(key) is not None
+
+    def _find(self, key: str) -> Record | None:
+        prefix, _, name = key.partition(":")
+        return self._kinds[RECORDS[prefix]].get(name)
+
+    def _deadline_of(self, key: str) -> int | None:
+        record = self._find(key)
+        return record.deadline_ms if record is not None else None
+
+
+@dataclass(slots=True)
+class Draft:
+    """The records as they will be when an entry is appended: those of a ledger, with changes on top.
+
+    ``agent`` is who asks, ``now_ms`` the time on the store's clock. ``version`` and ``checkpoint_hash`` are those of
+    the board's newest checkpoint, and ``digest`` is a hash over the present state of some of its fields.
+    """
+
+    ledger: Ledger
+    agent: str
+    now_ms: int
+    version: int
+    checkpoint_hash: str
+    digest: Callable[[Sequence[str]], str]
+    changes: dict[str, JsonValue] = field(default_factory=dict)
+    """What is to be written under which key; None takes a key away."""
+    _records: dict[str, Record | None] = field(default_factory=dict)
+
+    def get(self, kind: type[R], name: str) -> R | None:
+        key = f"{kind.prefix}:{name}"
+        return self._records[key] if key in self._records else self.ledger.get(kind, name)  # type: ignore[return-value]
+
+    def all(self, kind: type[R]) -> Iterator[R]:
+        """The records of a kind, in no order."""
+        for name, record in self.ledger.all(kind).items():
+            if f"{kind.prefix}:{name}" not in self._records:
+                yield record
+        yield from (record for record in self._records.values() if isinstance(record, kind))
+
+    def put(self, record: Record) -> None:
+        if self.get(type(record), record.name) != record:
+            self._records[record.key] = record
+            self.changes[record.key] = stored(record)
+
+    def drop(self, record: Record) -> None:
+        self._records[record.key] = None
+        self.changes[record.key] = None
+
+    def growth(self) -> int:
+        """How many records there are more than in the ledger."""
+        before = sum(self.ledger.has(key) for key in self._records)
+        return sum(record is not None for record in self._records.values()) - before
+
+    def let_run_out(self) -> None:
+        """Bring every record whose deadline has passed to what it is now. Comes before any decision."""
+        for record in list(self.ledger.run_out(self.now_ms)):
+            after = record.run_out(self.now_ms)
+            if after is None:
+                self.drop(record)
+            else:
+                self.put(after)
+
+
+def _up_to(deadlines: list[tuple[int, str]], now_ms: int) -> Iterator[tuple[int, str]]:
+    """Those of a heap that are not later; looks at these and their neighbours only."""
+    waiting = [0]
+    while waiting:
+        at = waiting.pop()
+        if at < len(deadlines) and deadlines[at][0] <= now_ms:
+            yield deadlines[at]
+            waiting += (2 * at + 1, 2 * at + 2)
+
+
+def _read(kind: type[Record], key: str, value: Any) -> Record | None:
+    if value is None:
+        return None
+    try:
+        record = kind.model_validate(document_wire(value))
+    except ValidationError as error:
+        logger.warning("%s is no record, and is passed over: %s", key, error)
+        return None
+    return record if record.key == key else None

@@ -1,0 +1,30 @@
+"""Everything that agents ask the writer of a board for when they work together, and who decides on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, JsonValue
+
+from crdt_board.coordination import leases
+from crdt_board.coordination.leases import LeaseOperation
+from crdt_board.coordination.ledger import Draft
+
+Operation = Annotated[LeaseOperation, Field(discriminator="op")]
+
+_DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
+    leases.AcquireLease: leases.acquire,
+    leases.RenewLease: leases.renew,
+    leases.ReleaseLease: leases.release,
+    leases.BreakLease: leases.break_lease,
+}
+
+
+def decide(draft: Draft, operations: Sequence[Operation]) -> list[JsonValue]:
+    """Decide on operations in their order, each on what those before it have changed; return their answers.
+
+    Raises:
+        BoardError: one is refused; then the draft is to be thrown away.
+    """
+    return [_DECISIONS[type(operation)](draft, operation) for operation in operations]
