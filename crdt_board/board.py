@@ -8,7 +8,7 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -18,6 +18,7 @@ from crdt_board.board_team import BoardTeam
 from crdt_board.changes import Changes
 from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, check_decisions
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
+from crdt_board.coordination.operations import Operation
 from crdt_board.document import field_of
 from crdt_board.errors import (
     BadRequest,
@@ -66,6 +67,7 @@ class Board(BoardPast[M], BoardTeam):
         self._editor = AgentEditor(session.replica, session, agent)
         self._view: View = PlainView(session.replica) if model is None else ModelView(model, session.replica)
         self._state = self._view.live(self._editor)
+        super().__init__()
 
     def __repr__(self) -> str:
         return f"<Board {self.id!r} version {self.version} as {self.agent!r}>"
@@ -229,25 +231,21 @@ class Board(BoardPast[M], BoardTeam):
                 unknown, and a repeat with the same ``idempotency_key`` tells.
         """
         replica = self._session.replica
-        base_seq = replica.seq if reads is not None and expected_version is None else None
-        return await self._commit(
-            commit_request(
-                step=step,
-                agent=self._agent,
-                expected_version=expected_version,
-                reads=None if reads is None else self._checked_fields(reads),
-                base_seq=base_seq,
-                idempotency_key=idempotency_key,
-                lease=None if lease is None else lease.claim,
-                output=json_copy(output, "output"),
-                confidence=checked_confidence(confidence),
-                trace=trace,
-                handoff=json_copy(handoff, "handoff"),
-                tags=tags,
-            ),
-            patch,
-            timeout,
+        request = commit_request(
+            step=step,
+            agent=self._agent,
+            expected_version=expected_version,
+            reads=None if reads is None else self._checked_fields(reads),
+            base_seq=replica.seq if reads is not None and expected_version is None else None,
+            idempotency_key=idempotency_key,
+            lease=None if lease is None else lease.claim,
+            output=json_copy(output, "output"),
+            confidence=checked_confidence(confidence),
+            trace=trace,
+            handoff=json_copy(handoff, "handoff"),
+            tags=tags,
         )
+        return await self._commit(request, patch, timeout)
 
     async def attempt(
         self,
@@ -394,7 +392,7 @@ class Board(BoardPast[M], BoardTeam):
     def announce(self, *, role: str | None = None, step: str | None = None, focus: str | None = None) -> None:
         """Tell everybody on the board what this agent is doing. Not stored; gone when the agent leaves."""
         self._session.check()
-        self._session.link.announce(AgentPresence(agent=self._agent, role=role, step=step, focus=focus))
+        self._idleness.say(AgentPresence(agent=self._agent, role=role, step=step, focus=focus))
 
     @property
     def agents(self) -> list[AgentPresence]:
@@ -465,6 +463,27 @@ class Board(BoardPast[M], BoardTeam):
         """What the model's rules say of operations on top of the present state; arguments as for `state_after`."""
         document, wanted = self._session.replica.document, bool(operations) and self._rules.has_rules
         return self._rules.findings(state_after(document, operations, wire, base) if wanted else None)
+
+    async def _commit_with(
+        self,
+        step: str,
+        patch: Patch | None,
+        operations: Sequence[Operation],
+        lease: Lease | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Checkpoint:
+        told = dict(metadata or {})
+        request = commit_request(
+            step=step,
+            agent=self._agent,
+            lease=None if lease is None else lease.claim,
+            operations=tuple(operations),
+            output=json_copy(told.pop("output", None), "output"),
+            confidence=checked_confidence(told.pop("confidence", None)),
+            handoff=json_copy(told.pop("handoff", None), "handoff"),
+            **told,
+        )
+        return await self._commit(request, patch)
 
     async def _send_commit(
         self,

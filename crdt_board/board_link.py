@@ -30,6 +30,12 @@ class AgentPresence:
     role: str | None = None
     step: str | None = None
     focus: str | None = None
+    reacts: bool = False
+    """Whether it has reactions, or follows the journal."""
+    idle_at: int | None = None
+    """The newest journal entry after which those had nothing to do; None before anybody has asked."""
+    settling: bool = False
+    """Whether it waits for the board to be settled, and so asks for ``idle_at`` of all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

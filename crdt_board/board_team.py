@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
 from crdt_board.board_link import BoardSession
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.commit_arguments import check_number
 from crdt_board.coordination.leases import LeaseRecord
+from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.records import NAME_CHARS_MAX
+from crdt_board.document import field_of
 from crdt_board.limits import check_name
 from crdt_board.team.desk import Desk
-from crdt_board.team.leases import Lease
+from crdt_board.team.following import Follower, Start
+from crdt_board.team.idleness import Idleness
+from crdt_board.team.leases import Lease, ttl_ms
+from crdt_board.team.places import Pattern
+from crdt_board.team.reactions import Condition, Reactor, Work
+from crdt_board.views import Patch, View
+
+_Work = TypeVar("_Work", bound=Work)
+
+_COUNT_MAX = 1_000_000
+REACTION_CHARS_MAX = 100
+"""The name of a reaction or of a follower: it is a part of the names of its records."""
+_PRIORITY_MAX = 1_000_000
 
 
 class BoardTeam:
@@ -15,10 +35,13 @@ class BoardTeam:
 
     _session: BoardSession
     _agent: str
+    _state: Any
+    _view: View
 
-    @property
-    def _desk(self) -> Desk:
-        return Desk(self._session, self._agent)
+    def __init__(self) -> None:
+        self._desk = Desk(self._session, self._agent)
+        self._idleness = Idleness(self._session, self._agent)
+        self._reactor: Reactor | None = None
 
     def lease(self, name: str, *, ttl: float = 30.0, shared: bool = False, timeout: float | None = None) -> Lease:
         """Hold ``name`` while an ``async with`` block runs: nobody else does so, or only those that share it.
@@ -43,3 +66,106 @@ class BoardTeam:
         """The leases that somebody has now, as this replica knows it, in alphabetical order of their names."""
         records = self._desk.ledger.all(LeaseRecord).values()
         return sorted((record for record in records if record.holders), key=lambda record: record.name)
+
+    def on(
+        self,
+        path: str,
+        *,
+        when: Condition | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        attempts: int = 3,
+        runs: int = 1_000,
+        ttl: float = 30.0,
+    ) -> Callable[[_Work], _Work]:
+        """Run a function when something on the board becomes true, as long as this board is open.
+
+        ``@board.on("findings/*", when=lambda finding: finding.severity >= 8)``: ``path`` is a field, a key of one, or
+        with ``*`` each of its keys; ``when`` is given the live value there, after every change of it, so it should be
+        quick. Without ``when`` it is enough that there is something. The function, plain or a coroutine function, is
+        given an `Event`; a patch that it returns is committed under the name of the reaction, which is that of the
+        function unless ``name`` says another.
+
+        Of all agents with a reaction of this name, one runs it at a place, and once, until its condition has ceased to
+        hold and holds again; that is kept on the board. So what became true while nobody was there is run by whoever
+        comes first; what also ceased to be true meanwhile is not. When the function raises, or its process is not heard
+        of for ``ttl`` seconds, it is run again, ``attempts`` times in all with growing pauses, and ``runs`` times at
+        one place over the life of the board: a bound for reactions that set off each other. Each agent runs one at a
+        time, those with the greatest ``priority`` first.
+
+        A run may take place more than once when a process dies in it. What it commits by its patch is there once;
+        protect what it does outside with `effect`.
+
+        Raises:
+            BadRequest: ``path`` names no field, or this handle has a reaction of that name already.
+            InvalidValue, LimitExceeded: an argument is not what it should be.
+        """
+        self._session.check()
+        pattern = Pattern(path)
+        self._view.field(pattern.field)
+        check_number(priority, "priority", -_PRIORITY_MAX, _PRIORITY_MAX)
+        check_number(attempts, "attempts", 1, _COUNT_MAX)
+        check_number(runs, "runs", 1, _COUNT_MAX)
+        options = {"priority": priority, "attempts": attempts, "runs": runs, "ttl_ms": ttl_ms(ttl)}
+
+        def register(work: _Work) -> _Work:
+            own_name = check_name(name or work.__name__, "name", REACTION_CHARS_MAX)
+            if self._reactor is None:
+                self._reactor = Reactor(self._desk, self._state, self._idleness, self._commit_with)
+            self._reactor.add(pattern, when or pattern.something, work, name=own_name, **options)
+            return work
+
+        return register
+
+    def follow(
+        self, name: str, path: str = "", *, start: Start = "beginning", own: bool = False, ttl: float = 30.0
+    ) -> Follower:
+        """Get every change of the board, in order and each once, also those made while nobody was there to see them.
+
+        ::
+
+            async with board.follow("reviewer", "findings") as follower:
+                async for news in follower:
+                    await follower.commit("review", patch=review(news, board.snapshot()))
+
+        How far ``name`` has come is kept on the board, and moves with the commit. A new name begins at the board's
+        ``beginning``, or ``now``. ``path`` is a field or a key of one, everything when it is empty. What this agent
+        wrote itself is left out, unless ``own``. One process follows under a name at a time; others wait, and take over
+        when it has not been heard of for ``ttl`` seconds.
+
+        Raises:
+            BadRequest: ``path`` names no field, or an argument is not what it should be.
+        """
+        self._session.check()
+        check_name(name, "name", REACTION_CHARS_MAX)
+        if path:
+            self._view.field(field_of(path))
+        ttl_ms(ttl)
+        return Follower(
+            self._desk, self._idleness, self._commit_with, name=name, path=path, start=start, own=own, ttl=ttl
+        )
+
+    async def settled(self, timeout: float | None = None) -> None:
+        """Wait until nobody on the board has anything to do.
+
+        That is: every edit of this replica is durable, no task is open or claimed, no effect or step is under way, and
+        all reactions and followers of the agents that are connected have dealt with everything up to now. People are
+        not waited for: an approval may be pending. Agents in other processes on the same SQLite file are seen only by
+        what they have claimed.
+
+        Raises:
+            TimeoutError: that was not so within ``timeout`` seconds (None waits for ever).
+        """
+        self._session.check()
+        await self._idleness.settle(self._desk, timeout)
+
+    @abstractmethod
+    async def _commit_with(
+        self,
+        step: str,
+        patch: Patch | None,
+        operations: Sequence[Operation],
+        lease: Lease | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Checkpoint:
+        """Commit together with operations; ``metadata`` is what describes the step, as arguments of `Board.commit`."""

@@ -139,7 +139,17 @@ class Merge(_Frozen):
     agent: Annotated[str, Field(min_length=1)]
 
 
-Question = Diff | ListEdits | Blame | Verify | ListForks
+class ListEntries(_Frozen):
+    """Up to ``limit`` entries with a ``seq`` above ``after``, oldest first: those that changed something at ``path``,
+    or any field when it is empty, and those that made a version."""
+
+    op: Literal["entries"] = "entries"
+    after: Number
+    path: str = ""
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 100
+
+
+Question = Diff | ListEdits | ListEntries | Blame | Verify | ListForks
 """What is asked about the board's past beside states and checkpoints."""
 
 
@@ -251,9 +261,8 @@ class Answer(_Frozen):
 
     For ``coordinate`` it is a `crdt_board.coordinating.Coordinated`: the answers in order, and the entry that made them
     durable. For ``fork`` it is the fork's first checkpoint, for ``merge`` the one of the merge, for ``forks`` a list of
-    `Fork`.
-    For ``diff`` and ``verify`` it is a `StateDiff` and a `Verification`, for ``edits`` a list of `PathEdit` and for
-    ``blame`` one of `Stretch`; see `crdt_board.history`.
+    `Fork`. For ``entries`` it is an `EntryPage`. For ``diff`` and ``verify`` it is a `StateDiff` and a `Verification`,
+    for ``edits`` a list of `PathEdit` and for ``blame`` one of `Stretch`; see `crdt_board.history`.
     """
 
     type: Literal["answer"] = "answer"

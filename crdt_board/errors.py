@@ -20,7 +20,9 @@
     │   ├── BoardDeleted      the board was deleted; nothing can be written to it any more
     │   ├── BoardExists       there is a board of this name already
     │   ├── LeaseHeld         somebody else has the lease
-    │   └── LeaseLost         the lease that a change was to be made under ran out or was broken
+    │   ├── LeaseLost         the lease that a change was to be made under ran out or was broken
+    │   ├── CursorMoved       somebody else follows under the same name
+    │   └── ReactionLost      a reaction took too long, and is somebody else's to run
     └── Unavailable           nothing was decided; the same call may succeed later
         ├── StoreUnavailable  the store did not answer or refused to write
         ├── BoardCorrupt      stored history does not verify; nothing is written until it is repaired
@@ -179,6 +181,16 @@ class LeaseLost(Conflict):
     """``lease`` is its name. Whoever had it must not go on with what it protected."""
 
     code = "lease_lost"
+
+
+class CursorMoved(Conflict):
+    """``cursor`` is its name, ``seq`` where it is."""
+
+    code = "cursor_moved"
+
+
+class ReactionLost(Conflict):
+    code = "reaction_lost"
 
 
 class Unavailable(BoardError):

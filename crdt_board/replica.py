@@ -318,6 +318,7 @@ class Replica:
             state = document.state_vector()
             if not all(is_integrated(update, state) for update in arrival.updates):
                 document.expect_gaps()
+        self.seq = max(self.seq, arrival.seq or 0)  # who is told looks at both
         self._tell(arrival.agent, local=False, seq=arrival.seq)
         if arrival.seq is not None:
             self.reached(seq=arrival.seq)

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import pycrdt
 from pydantic import JsonValue, ValidationError
 
+from crdt_board.coordination.cursors import CursorRecord
 from crdt_board.coordination.leases import LeaseRecord
+from crdt_board.coordination.reactions import ReactionRecord
 from crdt_board.coordination.records import Record, stored
 from crdt_board.wire_values import document_wire
 
-RECORDS: dict[str, type[Record]] = {kind.prefix: kind for kind in (LeaseRecord,)}
+RECORDS: dict[str, type[Record]] = {kind.prefix: kind for kind in (LeaseRecord, CursorRecord, ReactionRecord)}
 """Every kind of record by its prefix."""
 
 R = TypeVar("R", bound=Record)

@@ -7,17 +7,26 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination import leases
+from crdt_board.coordination import cursors, leases, reactions
+from crdt_board.coordination.cursors import CursorOperation
 from crdt_board.coordination.leases import LeaseOperation
 from crdt_board.coordination.ledger import Draft
+from crdt_board.coordination.reactions import ReactionOperation
 
-Operation = Annotated[LeaseOperation, Field(discriminator="op")]
+Operation = Annotated[LeaseOperation | CursorOperation | ReactionOperation, Field(discriminator="op")]
 
 _DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
     leases.AcquireLease: leases.acquire,
     leases.RenewLease: leases.renew,
     leases.ReleaseLease: leases.release,
     leases.BreakLease: leases.break_lease,
+    cursors.MoveCursor: cursors.move,
+    cursors.DropCursor: cursors.drop,
+    reactions.ClaimReaction: reactions.claim,
+    reactions.FinishReaction: reactions.finish,
+    reactions.FailReaction: reactions.fail,
+    reactions.ReleaseReaction: reactions.release,
+    reactions.RearmReaction: reactions.rearm,
 }
 
 

@@ -42,6 +42,11 @@ class Record(Frozen):
         return self
 
     @property
+    def is_busy(self) -> bool:
+        """Whether an agent is at it, or should be: then the board is not settled."""
+        return False
+
+    @property
     def deadline_ms(self) -> int | None:
         """When it changes by itself, in milliseconds since 1970 on the store's clock; None is never."""
         return None

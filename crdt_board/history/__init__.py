@@ -4,6 +4,7 @@ from crdt_board.history.blame import Stretch
 from crdt_board.history.board_history import BoardHistory, Fork
 from crdt_board.history.differences import Difference, Hunk, StateDiff
 from crdt_board.history.edits import PathEdit
+from crdt_board.history.news import EntryPage, News
 from crdt_board.history.retention import CompactionReport, Retention
 from crdt_board.history.verification import Problem, Verification
 
@@ -11,8 +12,10 @@ __all__ = [
     "BoardHistory",
     "CompactionReport",
     "Difference",
+    "EntryPage",
     "Fork",
     "Hunk",
+    "News",
     "PathEdit",
     "Problem",
     "Retention",

@@ -19,6 +19,7 @@ from crdt_board.history.compaction import Compaction, origins_of
 from crdt_board.history.differences import StateDiff, state_differences
 from crdt_board.history.edits import PathEdit, differences_at, may_touch
 from crdt_board.history.inspection import Inspection
+from crdt_board.history.news import EntryPage, News, news_of
 from crdt_board.history.retention import CompactionReport, Retention
 from crdt_board.history.verification import Verification
 from crdt_board.journal import unpack_updates, verify_chain
@@ -31,6 +32,7 @@ from crdt_board.store.lookup import existing_head
 
 _PAGE_ENTRIES = 500
 _PAGE_CHECKPOINTS = 1_000
+_SCANNED_MAX = 5_000
 _PAGE_FORKS = 1_000
 
 _NO_LAYOUT = Layout(title="", fields=())
@@ -155,6 +157,32 @@ class BoardHistory:
                 if marked:
                     found += reversed(await self._edits_at(path, marked, head, layout))
         return await self._with_versions(found)
+
+    async def entries(self, path: str, *, after: int, limit: int) -> EntryPage:
+        """Up to ``limit`` entries after ``after`` that concern ``path`` (all that change something when empty), in
+        order.
+
+        Reads the journal forwards, `_SCANNED_MAX` entries at most: so there may be more behind a page without news.
+        """
+        news: list[News] = []
+        until, end = after, after + _SCANNED_MAX
+        while len(news) < limit and until < end:
+            page = await self._store.entries(self._board_id, after=until, limit=_PAGE_ENTRIES)
+            if not page or page[0].seq != until + 1:
+                head = await self._head()
+                if head.base_seq > until:
+                    until = head.base_seq
+                    news.append(News(seq=until, agent="", time_ms=0, squashed=True))
+                    continue
+                break
+            for entry in page:
+                found = news_of(entry, path)
+                if found is not None:
+                    news.append(found)
+                until = entry.seq
+                if len(news) == limit:
+                    break
+        return EntryPage(news=tuple(news), until=until)
 
     async def blame(self, path: str, version: int | None) -> list[Stretch]:
         """Who wrote each stretch of the text at ``path``, in the order of the text; as of now when ``version`` is None.

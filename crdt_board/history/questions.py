@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, JsonValue
 
-from crdt_board.control import Blame, Diff, ListEdits, ListForks, Question, Verify
+from crdt_board.control import Blame, Diff, ListEdits, ListEntries, ListForks, Question, Verify
 from crdt_board.history.board_history import BoardHistory
 
 
@@ -17,6 +17,8 @@ async def answer_question(history: BoardHistory, question: Question) -> JsonValu
             return _plain(await history.diff(before, after))
         case ListEdits(path=path, before=before, limit=limit):
             return _list(await history.edits(path, before=before, limit=limit))
+        case ListEntries(after=after, path=path, limit=limit):
+            return _plain(await history.entries(path, after=after, limit=limit))
         case Blame(path=path, version=version):
             return _list(await history.blame(path, version))
         case Verify():

@@ -58,6 +58,11 @@ def _encode(presence: AgentPresence) -> str:
         value = getattr(presence, name)
         if value is not None:
             content[name] = value
+    if presence.idle_at is not None:
+        content["idle_at"] = presence.idle_at
+    for name in ("reacts", "settling"):
+        if getattr(presence, name):
+            content[name] = True
     return state_text(content)
 
 
@@ -68,4 +73,11 @@ def _decode(text: str) -> AgentPresence | None:
     if not isinstance(name, str):
         return None
     said = {key: content[key] for key in ("role", "step", "focus") if isinstance(content.get(key), str)}
-    return AgentPresence(agent=name, **said)
+    idle_at = content.get("idle_at")
+    return AgentPresence(
+        agent=name,
+        idle_at=idle_at if type(idle_at) is int else None,
+        reacts=content.get("reacts") is True,
+        settling=content.get("settling") is True,
+        **said,
+    )
