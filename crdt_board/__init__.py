@@ -18,14 +18,18 @@ from crdt_board.errors import (
     BoardReplaced,
     Conflict,
     ConnectionFailed,
+    CursorMoved,
     IdempotencyMismatch,
     InvalidBoardId,
     InvalidValue,
+    LeaseHeld,
+    LeaseLost,
     LimitExceeded,
     MalformedUpdate,
     ModelError,
     NotFound,
     ProtocolError,
+    ReactionLost,
     SchemaMismatch,
     StoreUnavailable,
     Unavailable,
@@ -33,7 +37,7 @@ from crdt_board.errors import (
     Violated,
     WriteRejected,
 )
-from crdt_board.history import Difference, Fork, Hunk, PathEdit, Problem, StateDiff, Stretch, Verification
+from crdt_board.history import Difference, Fork, Hunk, News, PathEdit, Problem, StateDiff, Stretch, Verification
 from crdt_board.host import BoardHost
 from crdt_board.live.anchors import Anchor
 from crdt_board.live.cells import LiveCandidates, candidates_of
@@ -45,6 +49,9 @@ from crdt_board.policies import Candidate, Candidates, Max, Min, Strict
 from crdt_board.rejections import Rejection
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
+from crdt_board.team.following import Follower
+from crdt_board.team.leases import Lease
+from crdt_board.team.reactions import Event
 from crdt_board.version import __version__
 from crdt_board.violation import Violation
 
@@ -68,13 +75,19 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "Counter",
+    "CursorMoved",
     "Difference",
     "EditStream",
+    "Event",
+    "Follower",
     "Fork",
     "Hunk",
     "IdempotencyMismatch",
     "InvalidBoardId",
     "InvalidValue",
+    "Lease",
+    "LeaseHeld",
+    "LeaseLost",
     "LimitExceeded",
     "LiveCandidates",
     "LiveRecordList",
@@ -82,11 +95,13 @@ __all__ = [
     "Max",
     "Min",
     "ModelError",
+    "News",
     "NotFound",
     "PathEdit",
     "Pointer",
     "Problem",
     "ProtocolError",
+    "ReactionLost",
     "Rejection",
     "SchemaMismatch",
     "StateDiff",

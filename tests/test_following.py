@@ -90,10 +90,14 @@ async def test_a_commit_and_the_move_of_the_cursor_are_one(pair: list[Board[Job]
 async def test_an_item_whose_handling_raised_comes_again(pair: list[Board[Job]]) -> None:
     ann, bob = pair
     await add(ann, "a")
-    with pytest.raises(ZeroDivisionError):
+
+    async def fail() -> None:
         async with bob.follow("reviewer") as follower:
             await take(follower, 1)
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
     async with bob.follow("reviewer") as follower:
         assert keys_of(await take(follower, 1)) == ["a"]
 

@@ -168,6 +168,8 @@ class RemoteLink:
         self._table.announce(presence)
         self._state.presence_changed = True
         self._wake.set()
+        if self._state.replica is not None:
+            self._state.replica.on_progress()
 
     def agents(self) -> list[AgentPresence]:
         return self._table.agents()
