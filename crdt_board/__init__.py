@@ -5,10 +5,12 @@ Declare a `BoardModel`, open it with `open_board` in this process, or with ``crd
 
 from __future__ import annotations
 
+from crdt_board.artifacts import Artifact, ArtifactStore, open_artifacts
 from crdt_board.board import Board
 from crdt_board.board_link import AgentPresence
 from crdt_board.checkpoints import Checkpoint, Pointer, parse_pointer
 from crdt_board.errors import (
+    ArtifactCorrupt,
     BadRequest,
     BoardClosed,
     BoardCorrupt,
@@ -58,6 +60,9 @@ from crdt_board.violation import Violation
 __all__ = [
     "AgentPresence",
     "Anchor",
+    "Artifact",
+    "ArtifactCorrupt",
+    "ArtifactStore",
     "BadRequest",
     "Board",
     "BoardClosed",
@@ -119,6 +124,7 @@ __all__ = [
     "candidates_of",
     "items_of",
     "migrates",
+    "open_artifacts",
     "open_board",
     "parse_pointer",
 ]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 
+from crdt_board.artifacts.access import Artifacts
 from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
 from crdt_board.board_past import QUERY_SECONDS, BoardPast
 from crdt_board.board_team import BoardTeam
@@ -84,6 +85,16 @@ class Board(BoardPast[M], BoardTeam):
         Without a model it is a `crdt_board.live.plain.PlainState`, which behaves as a dict.
         """
         return cast(M, self._state)
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Content that is kept outside of the board, which points to it: files, images, long outputs.
+
+        Raises:
+            BadRequest: there is no place for them; see `BoardHost`.
+        """
+        self._session.check()
+        return Artifacts(self._session.link.artifacts)
 
     @property
     def violations(self) -> tuple[Violation, ...]:

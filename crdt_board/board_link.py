@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
+from crdt_board.artifacts.contract import ArtifactAccess
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.control import Question
@@ -62,6 +63,11 @@ class Link(Protocol):
     @property
     def failure(self) -> BoardError | None:
         """Why nothing gets through just now, or None."""
+        ...
+
+    @property
+    def artifacts(self) -> ArtifactAccess:
+        """Where the artifacts of the board are. Raises BadRequest when there is no place for any."""
         ...
 
     def hurry(self) -> None:

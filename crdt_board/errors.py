@@ -10,7 +10,7 @@
     │   ├── ProtocolError     a peer broke the wire protocol
     │   ├── ForbiddenOrigin   a web page of another site, or a name that is not the server's
     │   └── LimitExceeded     something is larger than ``Limits`` allows
-    ├── NotFound              the board, version or key is not there
+    ├── NotFound              the board, version, key or artifact is not there
     ├── Conflict              somebody else was first; read again, then decide
     │   ├── VersionConflict
     │   ├── IdempotencyMismatch
@@ -26,6 +26,7 @@
     └── Unavailable           nothing was decided; the same call may succeed later
         ├── StoreUnavailable  the store did not answer or refused to write
         ├── BoardCorrupt      stored history does not verify; nothing is written until it is repaired
+        ├── ArtifactCorrupt   what is stored of an artifact has another hash than its name
         ├── ConnectionFailed  no server, or it went away and did not come back in time
         └── BoardClosed       the board was closed by this process
 
@@ -206,6 +207,13 @@ class BoardCorrupt(Unavailable):
     """``seq`` is the first journal entry that does not verify, or None when none could be read."""
 
     code = "board_corrupt"
+    retryable = False
+
+
+class ArtifactCorrupt(Unavailable):
+    """``sha256`` is the hash that the content should have."""
+
+    code = "artifact_corrupt"
     retryable = False
 
 

@@ -11,6 +11,8 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from crdt_board.artifacts.opening import MEMORY, beside, open_artifacts
+from crdt_board.artifacts.store import ArtifactStore
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.engine import Engine
 from crdt_board.errors import BoardClosed, BoardError, BoardExists, StoreUnavailable
@@ -19,6 +21,8 @@ from crdt_board.group_commit import GroupCommit
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
+from crdt_board.store.memory import MemoryStore
+from crdt_board.store.sqlite import SqliteStore
 
 _WATCH_RETRY_SECONDS = 1.0
 
@@ -47,17 +51,22 @@ class BoardHost:
         self,
         store: Store,
         *,
+        artifacts: ArtifactStore | None = None,
         idle_seconds: float = 0.0,
         client_ids_rest_seconds: float = 0.0,
         clock: Clock | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """Take over ``store``; must be called in a running event loop.
+        """Take over ``store`` and ``artifacts``; must be called in a running event loop.
+
+        Without ``artifacts`` they are kept in a folder beside a SQLite file and in memory with a store in memory; with
+        other stores there are none.
 
         Where clients come back that were connected to an earlier process, free client ids are left in the store for
         ``client_ids_rest_seconds``; see `Limits`.
         """
         self.store = store
+        self.artifacts = artifacts or _default_artifacts(store, limits)
         self.limits = limits
         self._idle_seconds = idle_seconds
         self._client_ids_rest_until = asyncio.get_running_loop().time() + client_ids_rest_seconds
@@ -171,6 +180,8 @@ class BoardHost:
             await self._watch
         await self._journal.close()
         await self.store.close()
+        if self.artifacts is not None:
+            await self.artifacts.close()
 
     async def _join(self, board_id: str, slot: _Slot) -> Engine:
         slot.users += 1
@@ -235,6 +246,12 @@ class BoardHost:
                 await asyncio.sleep(_WATCH_RETRY_SECONDS)
             for engine in self.open_boards().values():
                 engine.refresh()
+
+
+def _default_artifacts(store: Store, limits: Limits) -> ArtifactStore | None:
+    if isinstance(store, SqliteStore):
+        return open_artifacts(beside(store.path), limits=limits)
+    return open_artifacts(MEMORY, limits=limits) if isinstance(store, MemoryStore) else None
 
 
 def _failed(task: asyncio.Task[Engine]) -> bool:

@@ -100,6 +100,12 @@ class Limits:
     """One export of a board, unpacked; it is read into memory."""
     import_line_bytes_max: int = 256 * 1024 * 1024
     """One line of it, and so one entry of its journal."""
+    artifact_bytes_max: int = 1024 * 1024 * 1024
+    """One artifact. It is streamed, and never in memory as a whole."""
+    artifact_memory_bytes_max: int = 64 * 1024 * 1024
+    """An artifact that is read into memory as a whole."""
+    artifact_grace_seconds: int = 24 * 60 * 60
+    """How old an artifact is at least that a sweep removes: whoever put it has so long to write its pointer."""
     room_idle_seconds: float = 30.0
     keepalive_seconds: float = 15.0
     """Stock Yjs clients drop a server that says nothing for 30 s."""

@@ -14,6 +14,8 @@ from typing import Any, TypeVar, overload
 
 from pydantic import JsonValue
 
+from crdt_board.artifacts.opening import open_artifacts
+from crdt_board.artifacts.store import ArtifactStore
 from crdt_board.board import Board, check_model, closing
 from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
@@ -52,6 +54,7 @@ def open_board(
     model: type[M],
     *,
     agent: str,
+    artifacts: str | Path | None = None,
     on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[M]]: ...
 @overload
@@ -61,6 +64,7 @@ def open_board(
     model: None = None,
     *,
     agent: str,
+    artifacts: str | Path | None = None,
     on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[PlainModel]]: ...
 def open_board(
@@ -69,6 +73,7 @@ def open_board(
     model: type[Any] | None = None,
     *,
     agent: str,
+    artifacts: str | Path | None = None,
     on_rejected: Callable[[Rejection], None] | None = None,
 ) -> AbstractAsyncContextManager[Board[Any]]:
     """Open a board in this process, or make it if there is none.
@@ -77,6 +82,9 @@ def open_board(
 
     ``where`` is a SQLite file, which other processes may use at the same time; ``":memory:"``, for a board that ends
     with the block; or a `BoardHost`, to have several boards share one store.
+
+    ``artifacts`` is the folder, or the bucket by its URL, that keeps the board's artifacts; without it, they are in
+    ``<where>-artifacts`` beside the file.
 
     On leaving the block everything is durable, or the reason why not is raised.
 
@@ -90,7 +98,7 @@ def open_board(
         StoreUnavailable: the file cannot be opened or is not a CRDT Board database; nothing was changed in it.
         BoardCorrupt: the board's history does not verify; nothing was written.
     """
-    return _open(where, board_id, model, agent, on_rejected=on_rejected)
+    return _open(where, board_id, model, agent, artifacts=artifacts, on_rejected=on_rejected)
 
 
 @contextlib.asynccontextmanager
@@ -100,15 +108,22 @@ async def _open(
     model: type[BoardModel] | None,
     agent: str,
     *,
+    artifacts: str | Path | None,
     on_rejected: Callable[[Rejection], None] | None,
 ) -> AsyncIterator[Board[Any]]:
     check_model(model)
     check_board_id(board_id)
     check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
     async with contextlib.AsyncExitStack() as stack:
-        host = where if isinstance(where, BoardHost) else await stack.enter_async_context(await _make_host(where))
+        if isinstance(where, BoardHost) and artifacts is not None:
+            raise BadRequest("the artifacts of a BoardHost are an argument of the BoardHost")
+        host = (
+            where
+            if isinstance(where, BoardHost)
+            else await stack.enter_async_context(await _make_host(where, artifacts))
+        )
         engine = await stack.enter_async_context(host.board(board_id))
-        link = LocalLink(engine) if model is None else await _joined(engine, model, agent)
+        link = await _link(engine, model, agent, host.artifacts)
         session = await link.start(host.clock, on_rejected=on_rejected)
         link.announce(AgentPresence(agent=agent))
         board: Board[Any] = Board(session, model, agent)
@@ -116,22 +131,27 @@ async def _open(
             yield board
 
 
-async def _joined(engine: Engine, model: type[BoardModel], agent: str) -> LocalLink:
+async def _link(
+    engine: Engine, model: type[BoardModel] | None, agent: str, artifacts: ArtifactStore | None
+) -> LocalLink:
+    if model is None:
+        return LocalLink(engine, artifacts=artifacts)
     layout, migrates = model.board_layout(), model.board_migrations()
     schema = await join_or_migrate(
         lambda: engine.join(layout, migrates=migrates, agent=agent),
         lambda: migrate_board(engine, model, agent),
         model,
     )
-    return LocalLink(engine, model=layout, schema=schema)
+    return LocalLink(engine, model=layout, schema=schema, artifacts=artifacts)
 
 
-async def _make_host(where: str | Path) -> BoardHost:
+async def _make_host(where: str | Path, artifacts: str | Path | None) -> BoardHost:
     if not isinstance(where, str | Path):
         raise BadRequest(f"a board is opened in a SQLite file, ':memory:' or a BoardHost, not {type(where).__name__}")
     if str(where).startswith(("ws:", "wss:")):
         raise BadRequest(f"{where} is the address of a server: use crdt_board_client.connect")
-    return BoardHost(MemoryStore() if where == ":memory:" else await SqliteStore.open(where))
+    place = None if artifacts is None else open_artifacts(artifacts)
+    return BoardHost(MemoryStore() if where == ":memory:" else await SqliteStore.open(where), artifacts=place)
 
 
 class LocalLink:
@@ -142,12 +162,20 @@ class LocalLink:
 
     replica: Replica
 
-    def __init__(self, engine: Engine, *, model: Layout | None = None, schema: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        model: Layout | None = None,
+        schema: int | None = None,
+        artifacts: ArtifactStore | None = None,
+    ) -> None:
         """``schema`` is the number under which ``model`` has joined; both None for a replica without a model."""
         self.board_id = engine.board_id
         self._model = model
         self._schema = schema
         self._engine = engine
+        self._artifacts = artifacts
         self._origin = secrets.token_hex(8)
         self._session: BoardSession | None = None
         self._failed = False
@@ -161,6 +189,14 @@ class LocalLink:
     @property
     def failure(self) -> BoardError | None:
         return self._engine.failure
+
+    @property
+    def artifacts(self) -> ArtifactStore:
+        if self._artifacts is None:
+            raise BadRequest(
+                "this board has no place for artifacts: open it over BoardHost(store, artifacts=open_artifacts(…))"
+            )
+        return self._artifacts
 
     async def start(self, clock: Clock, *, on_rejected: Callable[[Rejection], None] | None = None) -> BoardSession:
         """Make a replica, fill it with what the board holds, and keep it so.

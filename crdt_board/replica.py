@@ -291,7 +291,8 @@ class Replica:
         if size > self.update_bytes_max:
             raise LimitExceeded(
                 f"one edit of {size} bytes or more is larger than the {self.update_bytes_max} that the board's writer "
-                "takes, and was not made; split it into several",
+                "takes, and was not made; split it into several, or store large content with board.artifacts.put and "
+                "write the pointer that it returns",
                 limit="update_bytes_max",
                 value=size,
                 maximum=self.update_bytes_max,

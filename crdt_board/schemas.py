@@ -33,6 +33,11 @@ class BoardSchemas:
         return len(self._layouts)
 
     @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """All of them, in order of their numbers."""
+        return tuple(self._layouts)
+
+    @property
     def newest(self) -> Layout | None:
         return self._layouts[-1] if self._layouts else None
 

@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
@@ -71,6 +72,11 @@ class SqliteStore:
         store = cls(await SqliteFile.open(path, synchronous=synchronous), clock or SystemClock())
         store._data_version = await store._file.data_version()
         return store
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
 
     async def close(self) -> None:
         self._closed = True

@@ -107,6 +107,10 @@ class SqliteFile:
         self._writer: _Connection
         self._reader: _Connection
 
+    @property
+    def path(self) -> Path:
+        return self._path.absolute()
+
     @classmethod
     async def open(cls, path: str | os.PathLike[str], *, synchronous: Synchronous) -> SqliteFile:
         """Open the file, make it when it is missing or empty, bring its schema up to date.

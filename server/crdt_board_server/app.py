@@ -15,11 +15,12 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from crdt_board import __version__
+from crdt_board.artifacts import ArtifactStore
 from crdt_board.errors import BoardDeleted, BoardError
 from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.store.contract import Store
-from crdt_board_server.api import board_routes, install_problems
+from crdt_board_server.api import artifact_routes, board_routes, install_problems
 from crdt_board_server.origins import OriginCheck, Origins
 from crdt_board_server.rooms import Rooms
 from crdt_board_server.websocket import Peers, board_protocol
@@ -53,16 +54,22 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def serve(
-    store: Store, listening: socket.socket, *, limits: Limits = DEFAULT_LIMITS, allowed: Sequence[str] = ()
+    store: Store,
+    listening: socket.socket,
+    *,
+    artifacts: ArtifactStore | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    allowed: Sequence[str] = (),
 ) -> None:
     """Serve the boards of ``store`` until the process is told to stop (SIGTERM, SIGINT); closes the store.
 
-    ``allowed`` are origins of web pages that may use it, see `Origins`.
+    ``artifacts`` as in `BoardHost`. ``allowed`` are origins of web pages that may use it, see `Origins`.
 
     Everything that was acknowledged is durable then; connections are closed with a code that says to try again.
     """
     async with BoardHost(
         store,
+        artifacts=artifacts,
         idle_seconds=limits.room_idle_seconds,
         client_ids_rest_seconds=limits.client_ids_rest_seconds,
         limits=limits,
@@ -134,6 +141,7 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
     app.add_middleware(OriginCheck, origins=peers.origins)
     install_problems(app)
     app.include_router(board_routes(host))
+    app.include_router(artifact_routes(host))
 
     @app.get("/healthz", summary="Whether the process answers")
     async def healthz() -> dict[str, str]:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import os
-import re
 import sys
-import tempfile
-from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
@@ -25,7 +20,9 @@ from crdt_board_server.terminal import (
     Board,
     Database,
     Server,
+    age_of,
     fail,
+    new_file,
     plain,
     print_json,
     print_table,
@@ -44,10 +41,6 @@ def _user() -> str:
 
 
 Agent = Annotated[str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=False)]
-
-
-_AGE = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
-_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -148,18 +141,11 @@ def compact(
     The newest version stays, and so do those that a fork or a pointer on the board needs. Without --keep-versions and
     --newer-than all versions are kept.
     """
-    age = None if newer_than is None else _age(newer_than)
+    age = None if newer_than is None else age_of("--newer-than", newer_than)
     policy = Retention(keep_versions=keep_versions, newer_than=age, keep_tagged=keep_tagged)
     with progress_of(f"compacting {board}") as on_progress:
         found = run(db, url, lambda source: source.compact(board, policy, dry_run=dry_run, on_progress=on_progress))
     _print_made(found, as_json, str(found))
-
-
-def _age(text: str) -> timedelta:
-    match = _AGE.fullmatch(text.strip())
-    if match is None or not int(match["count"]):
-        fail(f"--newer-than {text}: give an age as 30d, 12h, 90m, 60s or 8w")
-    return timedelta(**{_AGE_UNITS[match["unit"]]: int(match["count"])})
 
 
 def dismiss(
@@ -193,7 +179,7 @@ def export(
         if str(target) == "-":
             run(db, url, lambda source: source.export(board, sys.stdout.buffer, on_progress))
             return
-        with _new_file(target) as opened:
+        with new_file(target) as opened:
             run(db, url, lambda source: source.export(board, opened, on_progress))
     typer.echo(f"wrote {target}", err=True)
 
@@ -237,19 +223,3 @@ def _print_made(made: BaseModel, as_json: bool, sentence: str) -> None:
         print_json(plain(made))
     else:
         typer.echo(sentence)
-
-
-@contextlib.contextmanager
-def _new_file(target: Path) -> Iterator[BinaryIO]:
-    """A file that is there when the block has ended well, whole, and not at all otherwise."""
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
-    except OSError as error:
-        fail(f"cannot write {target}: {error.strerror or error}")
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            yield opened
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

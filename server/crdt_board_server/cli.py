@@ -18,11 +18,12 @@ import structlog
 import typer
 
 from crdt_board import __version__
+from crdt_board.artifacts import ArtifactStore, open_artifacts
 from crdt_board.errors import BoardError
 from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
-from crdt_board_server import changing, looking
+from crdt_board_server import artifact_commands, changing, looking
 from crdt_board_server.app import bind, serve
 from crdt_board_server.origins import Origins
 from crdt_board_server.terminal import fail
@@ -41,6 +42,7 @@ _OBJECTS_PER_COLLECTION = 20_000
 
 looking.add_commands(app)
 changing.add_commands(app)
+app.add_typer(artifact_commands.app)
 
 
 def main() -> None:
@@ -74,6 +76,13 @@ def serve_command(
         list[str] | None,
         typer.Option(help="Site whose web pages may use the server, as https://boards.example; can be repeated."),
     ] = None,
+    artifacts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Folder, or bucket as s3://bucket/prefix, for artifacts; DB-artifacts beside the database without.",
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve the boards of a database over websockets, until Ctrl-C or SIGTERM.
@@ -93,6 +102,7 @@ def serve_command(
     allowed = origin or []
     try:
         Origins(allowed)
+        place = None if artifacts is None else open_artifacts(artifacts)
     except BoardError as error:
         fail(str(error), _EXIT_USAGE)
     try:
@@ -101,12 +111,14 @@ def serve_command(
         fail(f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host.")
     try:
         with contextlib.closing(listening), contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(db, host, listening, allowed))
+            asyncio.run(_serve(db, host, listening, allowed, place))
     except BoardError as error:
         fail(str(error))
 
 
-async def _serve(db: Path, host: str, listening: socket.socket, allowed: Sequence[str]) -> None:
+async def _serve(
+    db: Path, host: str, listening: socket.socket, allowed: Sequence[str], artifacts: ArtifactStore | None
+) -> None:
     # What waits to be written is many small objects without cycles. Looking through them again and again took a tenth
     # of what an update costs [measured]; what was imported is not looked through at all.
     gc.freeze()
@@ -119,7 +131,7 @@ async def _serve(db: Path, host: str, listening: socket.socket, allowed: Sequenc
         typer.echo(
             "Anybody who reaches this address can read and write every board: there are no accounts yet", err=True
         )
-    await serve(store, listening, allowed=allowed)
+    await serve(store, listening, artifacts=artifacts, allowed=allowed)
     typer.echo("CRDT Board stopped; everything acknowledged is on disk", err=True)
 
 

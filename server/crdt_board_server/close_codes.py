@@ -50,6 +50,7 @@ CLOSINGS: dict[str, Closing] = {
     "cursor_moved": Closing(4460, 409),
     "reaction_lost": Closing(4461, 409),
     "board_corrupt": Closing(4420, 500),
+    "artifact_corrupt": Closing(4421, 500),
     "unavailable": Closing(4510, 503),
     "store_unavailable": Closing(4511, 503),
     "connection_failed": Closing(4512, 503),

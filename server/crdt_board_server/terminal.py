@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import UTC, datetime
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -39,6 +42,9 @@ DATABASE = Path("boards.db")
 _WIDTH_OF_FILES = 240
 """Columns of a table that no terminal shows, so that a script finds every row on one line."""
 
+_AGE = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
+_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
 
 
@@ -52,17 +58,28 @@ def run(
     db: Path, url: str | None, look: Callable[[Source], Awaitable[_Answer]], *, make_database: bool = False
 ) -> _Answer:
     """What ``look`` finds in the database or at the server; ends the command when that fails."""
-    if url is None and not make_database and not db.is_file():
-        fail(f"there is no database {db}: name one with --db, or a server with --url")
+    if url is None and not make_database:
+        check_database(db)
 
     async def ask() -> _Answer:
         async with open_source(db, url) as source:
             return await look(source)
 
+    return finish(ask())
+
+
+def finish(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """What ``work`` returns; ends the command when it fails."""
     try:
-        return asyncio.run(ask())
+        return asyncio.run(work)
     except BoardError as error:
         fail(str(error))
+
+
+def check_database(db: Path) -> None:
+    """End the command when there is no such file, which opening it would make."""
+    if not db.is_file():
+        fail(f"there is no database {db}: name one with --db, or a server with --url")
 
 
 @contextlib.contextmanager
@@ -117,3 +134,26 @@ def plain(answer: BaseModel) -> Any:
 
 def print_json(content: Any) -> None:
     typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
+
+
+def age_of(option: str, text: str) -> timedelta:
+    match = _AGE.fullmatch(text.strip())
+    if match is None or not int(match["count"]):
+        fail(f"{option} {text}: give an age as 30d, 12h, 90m, 60s or 8w")
+    return timedelta(**{_AGE_UNITS[match["unit"]]: int(match["count"])})
+
+
+@contextlib.contextmanager
+def new_file(target: Path) -> Iterator[BinaryIO]:
+    """A file that is there when the block has ended well, whole, and not at all otherwise."""
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    except OSError as error:
+        fail(f"cannot write {target}: {error.strerror or error}")
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            yield opened
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

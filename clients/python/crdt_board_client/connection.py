@@ -208,7 +208,7 @@ class Connection:
             if len(item.update) > bytes_max:
                 raise LimitExceeded(
                     f"one edit of {len(item.update)} bytes is larger than the {bytes_max} that the server takes; "
-                    "split it into several",
+                    "split it into several, or store large content with board.artifacts.put and write its pointer",
                     limit="update_bytes_max",
                     value=len(item.update),
                     maximum=bytes_max,

@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
 from crdt_board import control
+from crdt_board.artifacts.http import HttpArtifacts
 from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_task
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.coordinating import Coordinated
@@ -65,6 +66,7 @@ class RemoteLink:
         """``model`` is the layout of the agent's model, if it has one, and ``migrates`` what that migrates from."""
         self.board_id = board_id
         self.failure: BoardError | None = None
+        self.artifacts = HttpArtifacts(url)
         self._url = url
         self._on_rejected = on_rejected
         self._session: BoardSession | None = None
@@ -187,6 +189,7 @@ class RemoteLink:
             if self._task is not None:
                 await end_task(self._task)
         finally:
+            await self.artifacts.close()
             self._requests.refuse_all(ConnectionFailed(f"the connection to board {self.board_id} was closed"))
 
     async def _made(self, body: control.Commit | control.Merge) -> Checkpoint:

@@ -1,0 +1,207 @@
+"""Which artifacts boards refer to: now, in every entry of their journals, and in every version that can be read.
+
+What is looked for is the hash, in whatever is stored: pointers stand whole in entries, checkpoints, schemas, bases and
+pinned states, since no value is ever cut. Only a text may hold a pointer that was written in pieces; so texts are also
+read as they are now, and as they were at each version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from crdt_board.artifacts.threads import in_thread
+from crdt_board.document import field_of
+from crdt_board.errors import BoardCorrupt
+from crdt_board.journal import Entry
+from crdt_board.layout import FieldLayout, Layout
+from crdt_board.loading import LoadedBoard, entry_pages, load_board, open_truth
+from crdt_board.schemas import BoardSchemas
+from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Store
+
+_PAGE = 500
+_FOLDED_AT_ONCE = 200
+_RUN = re.compile(rb"[0-9a-f]{64,}")
+
+
+@dataclass(slots=True)
+class References:
+    """Of ``wanted`` hashes, those that are not found yet; and where the journals ended that were read."""
+
+    wanted: set[str]
+    read_to: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """For each board its epoch, base and last entry."""
+
+    def take(self, contents: Iterable[bytes]) -> None:
+        for content in contents:
+            self.wanted.difference_update(hashes_in(content, self.wanted))
+
+
+def hashes_in(content: bytes, wanted: Collection[str]) -> Iterator[str]:
+    """Those of ``wanted`` that stand in ``content``, also inside a longer run of hex digits."""
+    for run in _RUN.finditer(content):
+        digits = run[0].decode()
+        for begin in range(len(digits) - 63):
+            if digits[begin : begin + 64] in wanted:
+                yield digits[begin : begin + 64]
+
+
+async def strike_out_referenced(store: Store, references: References, on_board: Callable[[str], None]) -> bool:
+    """Remove from ``wanted`` what boards refer to; False when no board has moved since the last call.
+
+    Raises:
+        BoardCorrupt: a board cannot be read, so that nothing is known of what it refers to.
+        StoreUnavailable: the store did not answer.
+    """
+    moved = False
+    after = ""
+    while heads := await store.boards(after=after, limit=_PAGE):
+        after = heads[-1].board_id
+        for head in heads:
+            if references.read_to.get(head.board_id) != _place(head):
+                moved = True
+                await _read_board(store, head, references)
+            on_board(head.board_id)
+    return moved
+
+
+async def _read_board(store: Store, head: BoardHead, references: References) -> None:
+    while True:
+        before = references.read_to.get(head.board_id)
+        begin = before[2] if before is not None and before[:2] == _place(head)[:2] else None
+        try:
+            await _BoardReading(store, head, references).read(begin)
+        except BoardCorrupt:
+            now = await store.head(head.board_id)
+            if now is not None and _place(now)[:2] == _place(head)[:2]:
+                raise
+        now = await store.head(head.board_id)
+        if now is None:
+            return  # it was deleted meanwhile
+        if _place(now)[:2] == _place(head)[:2]:
+            references.read_to[head.board_id] = _place(head)
+            return
+        head = now  # it was compacted or made anew meanwhile
+
+
+def _place(head: BoardHead) -> tuple[str, int, int]:
+    return head.epoch, head.base_seq, head.seq
+
+
+class _BoardReading:
+    """One board, read up to its head."""
+
+    def __init__(self, store: Store, head: BoardHead, references: References) -> None:
+        self._store = store
+        self._head = head
+        self._references = references
+        self._schemas = BoardSchemas(store, head.board_id, ())
+
+    async def read(self, after: int | None) -> None:
+        """Everything, or what came after entry ``after``; then texts, if something is still not found."""
+        head, store = self._head, self._store
+        schemas = await store.schemas(head.board_id)
+        self._schemas.extend(schemas)
+        await self._take([each.document.encode() for each in schemas])
+        kept = await self._read_what_was_kept() if after is None else []
+        begin = head.base_seq if after is None else after
+        async for page in entry_pages(store, head.board_id, after=begin, until=head.seq, page_max=_PAGE):
+            await self._take([content for entry in page for content in (entry.payload, entry.checkpoint.encode())])
+        if self._references.wanted and any(map(_texts_of, self._schemas.layouts)):
+            for each in kept:
+                await self._take_texts(open_truth(each, head, self._schemas.newest), each.version)
+            await self._read_texts(kept, after)
+
+    async def _read_what_was_kept(self) -> list[SnapshotRecord | BaseRecord]:
+        """What is left of the journal before the base: records of checkpoints, pinned states, and the base, which is
+        the last one of the list."""
+        head, store = self._head, self._store
+        kept: list[SnapshotRecord | BaseRecord] = []
+        base = await store.base(head.board_id) if head.base_seq else None
+        if base is None:
+            return kept
+        for seq in await store.snapshot_seqs(head.board_id, pinned=True):
+            kept += await store.snapshots(head.board_id, at_most=seq, limit=1)
+        kept.append(base)
+        try:
+            await self._take([zlib.decompress(each.data) for each in kept])
+        except zlib.error as error:
+            raise BoardCorrupt(
+                f"board {head.board_id}: a state that was kept cannot be read ({error}); restore the database from a "
+                "backup",
+                board_id=head.board_id,
+                seq=base.seq,
+            ) from error
+        before = base.version + 1
+        while page := await store.checkpoints(head.board_id, before=before, limit=_PAGE):
+            await self._take([each.model_dump_json().encode() for each in page])
+            before = page[-1].version
+        return kept
+
+    async def _read_texts(self, kept: Sequence[SnapshotRecord | BaseRecord], after: int | None) -> None:
+        """What texts were at each version that the journal leads to, and are now."""
+        head, newest = self._head, self._schemas.newest
+        if kept:
+            loaded = open_truth(kept[-1], head, newest)
+        else:
+            loaded = await load_board(self._store, head, newest, until=after or 0)
+        is_new = False
+        pages = entry_pages(self._store, head.board_id, after=loaded.fold.seq, until=head.seq, page_max=_FOLDED_AT_ONCE)
+        async for page in pages:
+            for stretch in _ended_by_commits(page):
+                loaded.take_in(stretch)
+                is_new = is_new or any(map(self._may_change_texts, stretch))
+                if is_new and stretch[-1].kind == "commit":
+                    await self._take_texts(loaded, loaded.fold.version)
+                    is_new = False
+            await asyncio.sleep(0)
+        await self._take_texts(loaded, None)
+
+    async def _take_texts(self, loaded: LoadedBoard, version: int | None) -> None:
+        """What texts are in a document, which is that of a version when one is given."""
+        made = await self._store.checkpoint(self._head.board_id, version) if version else None
+        layout = self._schemas.newest if made is None else await self._schemas.layout_of(made.schema_version)
+        if layout is None:
+            return
+        if layout is not loaded.document.layout:
+            loaded.document.declare(layout)
+        texts = [loaded.document.wire_state(name) for name in _texts_of(layout)]
+        await self._take([json.dumps(each).encode() for each in texts])
+
+    def _may_change_texts(self, entry: Entry) -> bool:
+        """Entries that say nothing of what they touched are taken to touch everything."""
+        return not entry.paths or not self._plain_fields.issuperset(map(field_of, entry.paths))
+
+    @cached_property
+    def _plain_fields(self) -> frozenset[str]:
+        """Fields that hold no text under any schema."""
+        layouts = self._schemas.layouts
+        texts = {name for layout in layouts for name in _texts_of(layout)}
+        return frozenset(field.name for layout in layouts for field in layout.fields) - texts
+
+    async def _take(self, contents: Sequence[bytes]) -> None:
+        if self._references.wanted:
+            await in_thread(self._references.take, contents)
+
+
+def _texts_of(layout: Layout) -> list[str]:
+    """The fields that are texts, or hold records that may have some."""
+    return [field.name for field in layout.fields if _has_text(field)]
+
+
+def _has_text(field: FieldLayout) -> bool:
+    return field.kind == "text" or any(map(_has_text, field.fields))
+
+
+def _ended_by_commits(page: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """The page in stretches, each up to a commit or to the end."""
+    begin = 0
+    for end, entry in enumerate(page, 1):
+        if entry.kind == "commit" or end == len(page):
+            yield list(page[begin:end])
+            begin = end
