@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import shutil
 import socket
 import sqlite3
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ from crdt_board.store.sql_files import load_migrations
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board.testing.journals import JournalWriter, key, make_board, payloads, schema, snapshot
 from crdt_board.testing.store_contract import DEADLINE_SECONDS, DurableStoreContract
+from support.disk import file_size_limit
 
 APPENDER = """
 import asyncio, sys
@@ -92,17 +91,6 @@ def damage(path: Path, statement: str, *values: object) -> None:
     with connection:
         assert connection.execute(statement, values).rowcount > 0
     connection.close()
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """No file of this process can grow beyond ``size`` bytes: writing there fails as on a broken disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # Opening

@@ -18,7 +18,7 @@ from crdt_board.artifacts.contract import CHUNK_BYTES, Blob, Blobs, Spool, Store
 from crdt_board.artifacts.pointer import OCTETS, Artifact, pointer_of
 from crdt_board.artifacts.threads import in_thread
 from crdt_board.clock import Clock, SystemClock
-from crdt_board.errors import ArtifactCorrupt, BadRequest, LimitExceeded, NotFound
+from crdt_board.errors import ArtifactCorrupt, BadRequest, LimitExceeded, NotFound, StoreUnavailable
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 
 _ARTIFACTS = "sha256"
@@ -46,7 +46,7 @@ class ArtifactStore:
             async with contextlib.aclosing(_pieces(chunks)) as pieces:
                 async for piece in pieces:
                     self._check_size(spool.size + len(piece))
-                    await in_thread(spool.write, piece)
+                    await _gather(spool, piece)
             await self._keep(spool)
             return Artifact(pointer=pointer_of(spool.sha256), size=spool.size, media_type=media_type)
         finally:
@@ -131,6 +131,7 @@ class ArtifactStore:
             while await self._is_being_removed(digest):  # noqa: ASYNC110 - perhaps by another process
                 await asyncio.sleep(_POLL_SECONDS)
             if await self.stat(digest) is not None:
+                self._damaged.pop(digest, None)
                 return
 
     async def _is_being_removed(self, digest: str) -> bool:
@@ -154,6 +155,15 @@ class ArtifactStore:
                 value=size,
                 maximum=maximum,
             )
+
+
+async def _gather(spool: Spool, piece: bytes) -> None:
+    try:
+        await in_thread(spool.write, piece)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"an artifact cannot be written ({error.strerror or error}); check the space on the disk"
+        ) from error
 
 
 async def _pieces(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:

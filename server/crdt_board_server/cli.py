@@ -67,6 +67,7 @@ def _options(
 
 @app.command("serve")
 def serve_command(
+    *,
     db: Annotated[
         Path, typer.Option(help="SQLite file with the boards, made if it is not there; :memory: keeps nothing.")
     ] = Path("boards.db"),
