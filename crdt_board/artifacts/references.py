@@ -1,7 +1,7 @@
 """Which artifacts boards refer to: now, in every entry of their journals, and in every version that can be read.
 
-What is looked for is the hash, in whatever is stored: pointers stand whole in entries, checkpoints, schemas, bases and
-pinned states, since no value is ever cut. Only a text may hold a pointer that was written in pieces; so texts are also
+What is looked for is the hash, in whatever is stored: pointers stand whole in entries, checkpoints, bases and pinned
+states, since no value is ever cut. Only a text may hold a pointer that was written in pieces; so texts are also
 read as they are now, and as they were at each version.
 """
 
@@ -18,7 +18,7 @@ from functools import cached_property
 from crdt_board.artifacts.threads import in_thread
 from crdt_board.document import field_of
 from crdt_board.errors import BoardCorrupt
-from crdt_board.journal import Entry
+from crdt_board.journal import GENESIS_HASH, Entry, verify_chain
 from crdt_board.layout import FieldLayout, Layout
 from crdt_board.loading import LoadedBoard, entry_pages, load_board, open_truth
 from crdt_board.schemas import BoardSchemas
@@ -34,8 +34,8 @@ class References:
     """Of ``wanted`` hashes, those that are not found yet; and where the journals ended that were read."""
 
     wanted: set[str]
-    read_to: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    """For each board its epoch, base and last entry."""
+    read_to: dict[str, BoardHead] = field(default_factory=dict)
+    """The heads that boards had when they were read."""
 
     def take(self, contents: Iterable[bytes]) -> None:
         for content in contents:
@@ -63,7 +63,7 @@ async def strike_out_referenced(store: Store, references: References, on_board: 
     while heads := await store.boards(after=after, limit=_PAGE):
         after = heads[-1].board_id
         for head in heads:
-            if references.read_to.get(head.board_id) != _place(head):
+            if references.read_to.get(head.board_id) != head:
                 moved = True
                 await _read_board(store, head, references)
             on_board(head.board_id)
@@ -73,24 +73,24 @@ async def strike_out_referenced(store: Store, references: References, on_board: 
 async def _read_board(store: Store, head: BoardHead, references: References) -> None:
     while True:
         before = references.read_to.get(head.board_id)
-        begin = before[2] if before is not None and before[:2] == _place(head)[:2] else None
+        after = before if before is not None and _goes_on(before, head) else None
         try:
-            await _BoardReading(store, head, references).read(begin)
+            await _BoardReading(store, head, references).read(after)
         except BoardCorrupt:
             now = await store.head(head.board_id)
-            if now is not None and _place(now)[:2] == _place(head)[:2]:
+            if now is not None and _goes_on(head, now):
                 raise
         now = await store.head(head.board_id)
         if now is None:
             return  # it was deleted meanwhile
-        if _place(now)[:2] == _place(head)[:2]:
-            references.read_to[head.board_id] = _place(head)
+        if _goes_on(head, now):
+            references.read_to[head.board_id] = head
             return
         head = now  # it was compacted or made anew meanwhile
 
 
-def _place(head: BoardHead) -> tuple[str, int, int]:
-    return head.epoch, head.base_seq, head.seq
+def _goes_on(before: BoardHead, now: BoardHead) -> bool:
+    return (before.epoch, before.base_seq) == (now.epoch, now.base_seq)
 
 
 class _BoardReading:
@@ -102,20 +102,31 @@ class _BoardReading:
         self._references = references
         self._schemas = BoardSchemas(store, head.board_id, ())
 
-    async def read(self, after: int | None) -> None:
-        """Everything, or what came after entry ``after``; then texts, if something is still not found."""
-        head, store = self._head, self._store
-        schemas = await store.schemas(head.board_id)
-        self._schemas.extend(schemas)
-        await self._take([each.document.encode() for each in schemas])
+    async def read(self, after: BoardHead | None) -> None:
+        """Everything, or what came since the head ``after``; then texts, if something is still not found."""
+        head = self._head
+        await self._schemas.reload()
         kept = await self._read_what_was_kept() if after is None else []
-        begin = head.base_seq if after is None else after
-        async for page in entry_pages(store, head.board_id, after=begin, until=head.seq, page_max=_PAGE):
-            await self._take([content for entry in page for content in (entry.payload, entry.checkpoint.encode())])
+        if after is not None:
+            await self._read_entries(after.hash, after.seq)
+        else:
+            await self._read_entries(kept[-1].entry_hash if kept else GENESIS_HASH, head.base_seq)
         if self._references.wanted and any(map(_texts_of, self._schemas.layouts)):
             for each in kept:
                 await self._take_texts(open_truth(each, head, self._schemas.newest), each.version)
-            await self._read_texts(kept, after)
+            await self._read_texts(kept, after.seq if after is not None else 0)
+
+    async def _read_entries(self, last: str, last_seq: int) -> None:
+        head = self._head
+        async for page in entry_pages(self._store, head.board_id, after=last_seq, until=head.seq, page_max=_PAGE):
+            last, last_seq = await in_thread(verify_chain, last, last_seq, page)
+            await self._take([content for entry in page for content in (entry.payload, entry.checkpoint.encode())])
+        if (last_seq, last) != (head.seq, head.hash):
+            raise BoardCorrupt(
+                f"board {head.board_id}: the journal ends at entry {last_seq}, its head says {head.seq}",
+                board_id=head.board_id,
+                seq=last_seq + 1,
+            )
 
     async def _read_what_was_kept(self) -> list[SnapshotRecord | BaseRecord]:
         """What is left of the journal before the base: records of checkpoints, pinned states, and the base, which is
@@ -143,13 +154,13 @@ class _BoardReading:
             before = page[-1].version
         return kept
 
-    async def _read_texts(self, kept: Sequence[SnapshotRecord | BaseRecord], after: int | None) -> None:
+    async def _read_texts(self, kept: Sequence[SnapshotRecord | BaseRecord], after: int) -> None:
         """What texts were at each version that the journal leads to, and are now."""
         head, newest = self._head, self._schemas.newest
         if kept:
             loaded = open_truth(kept[-1], head, newest)
         else:
-            loaded = await load_board(self._store, head, newest, until=after or 0)
+            loaded = await load_board(self._store, head, newest, until=after)
         is_new = False
         pages = entry_pages(self._store, head.board_id, after=loaded.fold.seq, until=head.seq, page_max=_FOLDED_AT_ONCE)
         async for page in pages:
