@@ -367,7 +367,6 @@ async def test_a_server_keeps_artifacts_where_it_is_told(
     assert (code, said) == (0, b"hello")
 
 
-@pytest.mark.slow
 async def test_a_large_artifact_takes_little_memory(server: ServerProcess) -> None:
     """200 MB through the client and the server, both ways, in less memory than a tenth of that."""
     part, parts = os.urandom(MEBIBYTE), 200

@@ -278,7 +278,7 @@ async def test_a_board_that_has_not_moved_is_not_read_again(world: World) -> Non
     """Only what was written since is read, and a reading finds out that nothing was."""
     async with world.open() as board:
         board.state.body.append("x")
-    references = References({"0" * 64})
+    references = References({"12" * 32})
     assert await strike_out_referenced(world.store, references, lambda _: None)
     assert not await strike_out_referenced(world.store, references, lambda _: None)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,9 @@ from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Sto
 
 _PAGE = 500
 _FOLDED_AT_ONCE = 200
-_RUN = re.compile(rb"[0-9a-f]{64,}")
+_DIGIT, _OTHER = b"x", b"-"
+_MARKS = bytes(_DIGIT[0] if byte in b"0123456789abcdef" else _OTHER[0] for byte in range(256))
+_RUN = _DIGIT * 64
 
 
 @dataclass(slots=True)
@@ -44,11 +45,15 @@ class References:
 
 def hashes_in(content: bytes, wanted: Collection[str]) -> Iterator[str]:
     """Those of ``wanted`` that stand in ``content``, also inside a longer run of hex digits."""
-    for run in _RUN.finditer(content):
-        digits = run[0].decode()
-        for begin in range(len(digits) - 63):
-            if digits[begin : begin + 64] in wanted:
-                yield digits[begin : begin + 64]
+    marks = content.translate(_MARKS)
+    begin = marks.find(_RUN)
+    while begin >= 0:
+        end = marks.find(_OTHER, begin) % (len(marks) + 1)  # -1 is the end
+        digits = content[begin:end].decode()
+        for start in range(len(digits) - 63):
+            if digits[start : start + 64] in wanted:
+                yield digits[start : start + 64]
+        begin = marks.find(_RUN, end)
 
 
 async def strike_out_referenced(store: Store, references: References, on_board: Callable[[str], None]) -> bool:
@@ -185,7 +190,9 @@ class _BoardReading:
         await self._take([json.dumps(each).encode() for each in texts])
 
     def _may_change_texts(self, entry: Entry) -> bool:
-        """Entries that say nothing of what they touched are taken to touch everything."""
+        """What is in an entry that says nothing of what it touched may be anything."""
+        if not entry.payload:
+            return False
         return not entry.paths or not self._plain_fields.issuperset(map(field_of, entry.paths))
 
     @cached_property

@@ -129,7 +129,12 @@ def artifact_routes(host: BoardHost) -> APIRouter:
         content = await _begun(store.read_range(sha256, start, stop))
         return _download(content, 206, {**headers, **length})
 
-    @routes.head("/{sha256}", summary="How large an artifact is", responses=problem_responses(404))
+    @routes.head(
+        "/{sha256}",
+        summary="How large an artifact is",
+        response_class=Response,
+        responses={200: {"content": _CONTENT}, **problem_responses(404)},
+    )
     async def head(sha256: Digest) -> Response:
         _, found = await _existing(host, sha256)
         return Response(media_type=OCTETS, headers={**_headers(found), "Content-Length": str(found.size)})
