@@ -51,7 +51,7 @@ class BucketBlobs:
 
     async def write(self, name: str, spool: Spool) -> None:
         spool.file.seek(0)
-        with self._errors(name):
+        with self._bucket_errors():
             await self._store.put_async(name, spool.file, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
 
     async def read(self, name: str, start: int, stop: int) -> AsyncGenerator[bytes]:
@@ -75,7 +75,7 @@ class BucketBlobs:
             await self._store.delete_async(name)
 
     async def blobs_in(self, prefix: str) -> AsyncIterator[Blob]:
-        with self._errors(prefix):
+        with self._bucket_errors():
             async for page in self._store.list(prefix):
                 for each in page:
                     modified_ms = int(each["last_modified"].timestamp() * 1000)
@@ -88,15 +88,23 @@ class BucketBlobs:
         pass
 
     @contextlib.contextmanager
-    def _errors(self, name: str) -> Iterator[None]:
+    def _bucket_errors(self) -> Iterator[None]:
+        """Of the bucket as a whole: where it is missing, nothing is known."""
         from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra, which only buckets need
 
         try:
             yield
-        except FileNotFoundError:
-            raise NotFound(f"there is no {name} in {self._place}") from None
         except (BaseError, OSError, ValueError) as error:
             raise StoreUnavailable(f"artifacts in {self._place}: {_first_line(error)}") from error
+
+    @contextlib.contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        """Of one object: it may not be there."""
+        with self._bucket_errors():
+            try:
+                yield
+            except FileNotFoundError:
+                raise NotFound(f"there is no {name} in {self._place}") from None
 
 
 def _first_line(error: Exception) -> str:
