@@ -354,6 +354,14 @@ async def test_a_removal_that_meets_a_put_loses(tmp_path: Path) -> None:
     assert await Artifacts(store).get(ref) == b"hello"
 
 
+async def test_what_others_keep_there_stays(tmp_path: Path) -> None:
+    """A file under a name that is no hash is not listed, and so not swept."""
+    store = ArtifactStore(FolderBlobs(tmp_path))
+    ref = await Artifacts(store).put(b"hello")
+    (tmp_path / "sha256" / "notes.txt").write_text("mine")
+    assert [each.pointer for each in await store.page(limit=10)] == [ref.pointer]
+
+
 async def test_a_removal_that_was_cut_off_holds_nobody_up_for_ever() -> None:
     """A notice that is too old to be that of a removal is passed over, and removed by the next sweep."""
     clock = ManualClock(1_000_000)
@@ -363,26 +371,24 @@ async def test_a_removal_that_was_cut_off_holds_nobody_up_for_ever() -> None:
     clock.advance(1)
     removing = asyncio.create_task(store.remove(ref.sha256, before_ms=clock.now_ms()))
     await blobs.deleting.wait()
-    blobs.dies = True
     removing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await removing
+    assert [each.size async for each in blobs.blobs_in("sweeping")] == [0]
     clock.advance(3_600_000)
     await Artifacts(store).put(b"hello")
     assert await Artifacts(store).get(ref) == b"hello"
-    blobs.dies = False
     await store.tidy(clock.now_ms())
     assert [each async for each in blobs.blobs_in("sweeping")] == []
 
 
 class _Held(MemoryBlobs):
-    """Memory whose deletions of artifacts wait, and that does nothing any more when it ``dies``."""
+    """Memory whose deletions of artifacts wait."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.deleting, self.go_on = asyncio.Event(), asyncio.Event()
         self.writes = 0
-        self.dies = False
 
     async def write(self, name: str, spool: Any) -> None:
         await super().write(name, spool)
@@ -392,5 +398,4 @@ class _Held(MemoryBlobs):
         if name.startswith("sha256/"):
             self.deleting.set()
             await self.go_on.wait()
-        if not self.dies:
-            await super().delete(name)
+        await super().delete(name)

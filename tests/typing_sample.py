@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from crdt_board import (
     Anchor,
+    Artifact,
     Board,
     BoardHost,
     Candidate,
@@ -116,6 +117,16 @@ class Review(BoardModel):
     deadline: Annotated[datetime, Min()]
     verdict: Annotated[str, Candidates()] = "open"
     phase: Annotated[Literal["OPEN", "DONE"], Strict()] = "OPEN"
+    report: Artifact | None = None
+
+
+async def store(board: Board[Review]) -> None:
+    ref = await board.artifacts.put(b"content", media_type="text/plain")
+    assert_type(ref, Artifact)
+    board.state.report = ref
+    assert_type(await board.artifacts.get(ref), bytes)
+    async for chunk in board.artifacts.stream(str(ref)):
+        assert_type(chunk, bytes)
 
 
 async def review(board: Board[Review]) -> None:

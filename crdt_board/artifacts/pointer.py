@@ -56,13 +56,17 @@ def pointer_of(digest: str) -> str:
     return f"{SCHEME}{digest}"
 
 
+def is_digest(text: str) -> bool:
+    return _DIGEST.fullmatch(text) is not None
+
+
 def check_digest(digest: object) -> str:
     """Return ``digest`` when it is the name of an artifact.
 
     Raises:
         BadRequest: it is not 64 lower-case hex digits.
     """
-    if isinstance(digest, str) and _DIGEST.fullmatch(digest):
+    if isinstance(digest, str) and is_digest(digest):
         return digest
     raise BadRequest(f"{str(digest)[:80]!r} is not the name of an artifact: that is 64 of the digits 0-9 a-f")
 

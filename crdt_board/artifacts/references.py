@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -56,7 +56,7 @@ def hashes_in(content: bytes, wanted: Collection[str]) -> Iterator[str]:
         begin = marks.find(_RUN, end)
 
 
-async def strike_out_referenced(store: Store, references: References, on_board: Callable[[str], None]) -> bool:
+async def strike_out_referenced(store: Store, references: References) -> bool:
     """Remove from ``wanted`` what boards refer to; False when no board has moved since the last call.
 
     Raises:
@@ -71,7 +71,6 @@ async def strike_out_referenced(store: Store, references: References, on_board: 
             if references.read_to.get(head.board_id) != head:
                 moved = True
                 await _read_board(store, head, references)
-            on_board(head.board_id)
     return moved
 
 

@@ -15,7 +15,7 @@ import heapq
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 
 from crdt_board.artifacts.contract import CHUNK_BYTES, Blob, Blobs, Spool, StoredArtifact
-from crdt_board.artifacts.pointer import OCTETS, Artifact, pointer_of
+from crdt_board.artifacts.pointer import OCTETS, Artifact, is_digest, pointer_of
 from crdt_board.artifacts.threads import in_thread
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.errors import ArtifactCorrupt, BadRequest, LimitExceeded, NotFound, StoreUnavailable
@@ -25,7 +25,7 @@ _ARTIFACTS = "sha256"
 _SWEEPING = "sweeping"
 _POLL_SECONDS = 0.05
 _REMOVAL_SECONDS_MAX = 60.0
-_NOTICE_MS_MAX = 10 * 60 * 1000
+_NOTICE_MS_MAX = 5 * 60 * 1000
 """After how long a notice is that of a removal which was cut off; far longer than a removal may take."""
 
 
@@ -41,16 +41,12 @@ class ArtifactStore:
 
     async def put(self, chunks: AsyncIterable[bytes], media_type: str = OCTETS) -> Artifact:
         """See `ArtifactAccess.put`. What is there already is written again, so that a sweep finds it new, and whole."""
-        spool = await in_thread(self._blobs.spool)
-        try:
-            async with contextlib.aclosing(_pieces(chunks)) as pieces:
-                async for piece in pieces:
-                    self._check_size(spool.size + len(piece))
-                    await _gather(spool, piece)
+        async with self._spool() as spool, contextlib.aclosing(_pieces(chunks)) as pieces:
+            async for piece in pieces:
+                self._check_size(spool.size + len(piece))
+                await _gather(spool, piece)
             await self._keep(spool)
             return Artifact(pointer=pointer_of(spool.sha256), size=spool.size, media_type=media_type)
-        finally:
-            await in_thread(spool.close)
 
     async def stat(self, digest: str) -> StoredArtifact | None:
         found = await self._blobs.stat(f"{_ARTIFACTS}/{digest}")
@@ -86,9 +82,10 @@ class ArtifactStore:
                 yield chunk
 
     async def all(self) -> AsyncIterator[StoredArtifact]:
-        """Every artifact, in no order."""
+        """Every artifact, in no order. What somebody else has put there under other names is passed over."""
         async for found in self._blobs.blobs_in(_ARTIFACTS):
-            yield _stored(found)
+            if is_digest(found.name.removeprefix(f"{_ARTIFACTS}/")):
+                yield _stored(found)
 
     async def page(self, *, after: str = "", limit: int) -> list[StoredArtifact]:
         """Up to ``limit`` artifacts whose hash sorts after ``after``, in that order."""
@@ -97,21 +94,23 @@ class ArtifactStore:
 
     async def remove(self, digest: str, *, before_ms: int) -> bool:
         """Remove an artifact, unless it was put at ``before_ms`` or later; False when it stays, or is not there."""
-        notice = f"{_SWEEPING}/{digest}"
-        spool = await in_thread(self._blobs.spool)
-        try:
-            await self._blobs.write(notice, spool)
-        finally:
-            await in_thread(spool.close)
+        notice, is_under_way = f"{_SWEEPING}/{digest}", False
         try:
             async with asyncio.timeout(_REMOVAL_SECONDS_MAX):
+                async with self._spool() as spool:
+                    await self._blobs.write(notice, spool)
                 found = await self.stat(digest)
                 if found is None or found.stored_ms >= before_ms:
                     return False
+                is_under_way = True
                 await self._blobs.delete(f"{_ARTIFACTS}/{digest}")
+                is_under_way = False
                 return True
+        except TimeoutError:
+            raise StoreUnavailable(f"artifact {digest} was not removed within {_REMOVAL_SECONDS_MAX:g} s") from None
         finally:
-            await self._blobs.delete(notice)
+            if not is_under_way:  # else it may still take place, and the notice stays until it is old
+                await self._blobs.delete(notice)
 
     async def tidy(self, before_ms: int) -> None:
         """Remove what puts and removals left behind that were cut off before ``before_ms``."""
@@ -123,6 +122,17 @@ class ArtifactStore:
     async def close(self) -> None:
         """Idempotent."""
         await self._blobs.close()
+
+    @contextlib.asynccontextmanager
+    async def _spool(self) -> AsyncIterator[Spool]:
+        opening = asyncio.ensure_future(asyncio.to_thread(self._blobs.spool))
+        try:
+            await asyncio.shield(opening)
+            yield opening.result()
+        finally:
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                await in_thread(opening.result().close)
 
     async def _keep(self, spool: Spool) -> None:
         digest = spool.sha256

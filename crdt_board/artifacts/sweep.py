@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 
 from pydantic import BaseModel
@@ -51,7 +50,6 @@ async def sweep(
     grace: timedelta = GRACE,
     dry_run: bool = False,
     clock: Clock | None = None,
-    on_board: Callable[[str], None] = lambda _board_id: None,
 ) -> SweepReport:
     """Remove the artifacts that are older than ``grace`` and that no board of ``store`` refers to.
 
@@ -60,7 +58,7 @@ async def sweep(
     databases, exported files and offline replicas is not seen; ``artifacts`` must belong to ``store`` alone.
 
     An artifact that is put while this runs stays. After an error or a cancellation some may be gone that nothing refers
-    to. ``on_board`` is called with each board that was read.
+    to.
 
     Raises:
         BadRequest: ``grace`` is negative.
@@ -75,7 +73,7 @@ async def sweep(
     references = References(set(old))
     for _ in range(_READINGS_MAX):
         # Once more what boards wrote meanwhile, until nobody did: a pointer may be moved from one board to another.
-        if not references.wanted or not await strike_out_referenced(store, references, on_board):
+        if not references.wanted or not await strike_out_referenced(store, references):
             break
     unreferenced = [old[digest] for digest in sorted(references.wanted)]
     if not dry_run:

@@ -30,6 +30,7 @@ from crdt_board_server.terminal import (
     plain,
     print_json,
     print_table,
+    progress_of,
     show_time,
 )
 
@@ -158,7 +159,8 @@ def sweep_(
 
     if url is None:
         check_database(db)
-    found = _run(db, url, place, clean)
+    with progress_of("reading boards"):
+        found = _run(db, url, place, clean)
     if as_json:
         print_json({**plain(found), "removed": [_shown(each) for each in found.removed]})
         return
