@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from crdt_board import Artifact, BoardModel, open_board
 from crdt_board.artifacts import Artifacts
 from crdt_board.artifacts.http import HttpArtifacts
-from crdt_board.errors import ArtifactCorrupt, BadRequest, ConnectionFailed, LimitExceeded, NotFound
+from crdt_board.errors import ArtifactCorrupt, BadRequest, ConnectionFailed, LimitExceeded, NotFound, Unavailable
 from crdt_board.limits import Limits
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
@@ -223,6 +223,16 @@ async def test_a_large_download_of_damage_breaks_off(client: httpx.AsyncClient, 
     (folder / "sha256" / ref.sha256).write_bytes(b"y" * 5 * MEBIBYTE)
     with pytest.raises(httpx.RemoteProtocolError):
         await client.get(f"{PLACE}/{ref.sha256}")
+
+
+async def test_a_place_that_fails_is_told(artifacts: Artifacts, folder: Path) -> None:
+    """D6: whatever is asked, also where the answer has no body; nothing is taken for absent."""
+    ref = await artifacts.put(b"hello")
+    (folder / "sha256").rename(folder / "other")
+    (folder / "sha256").write_bytes(b"no folder")
+    for ask in (artifacts.put(b"x"), artifacts.get(ref), artifacts.exists(ref)):
+        with pytest.raises(Unavailable):
+            await ask
 
 
 async def test_no_server_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from crdt_board.artifacts.sweep import SweepReport, sweep
 from crdt_board.clock import ManualClock
 from crdt_board.errors import BadRequest
 from crdt_board.history import BoardHistory, Retention
+from crdt_board.store.contract import BaseRecord
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board.testing.faults import FaultyStore
@@ -253,6 +255,26 @@ async def test_a_board_that_cannot_be_read_stops_the_sweep(tmp_path: Path) -> No
         with pytest.raises(BoardCorrupt):
             await world.swept()
         assert await world.artifacts.stat(ref.sha256)
+
+
+async def test_a_state_that_was_kept_and_is_damaged_stops_the_sweep(world: World) -> None:
+    """What it referred to is not known any more."""
+    ref = await world.put()
+    async with world.open() as board:
+        board.state.body.append("x")
+        for step in "ab":
+            await board.commit(step)
+        await (await BoardHistory.open(world.store, "job")).compact(Retention(keep_versions=1))
+        found = await world.store.base("job")
+        assert found is not None
+
+        async def damaged(_board_id: str) -> BaseRecord:
+            return replace(found, data=found.data[:-1])
+
+        world.store.base = damaged  # type: ignore[method-assign]
+        with pytest.raises(BoardCorrupt, match="is damaged"):
+            await world.swept()
+    assert await world.artifacts.stat(ref.sha256)
 
 
 async def test_a_pointer_that_moves_while_boards_are_read_is_found(world: World) -> None:

@@ -127,7 +127,7 @@ class HttpArtifacts:
         """The answer itself; raises the error that it is, if it is one."""
         if answer.is_success:
             return answer
-        if answer.headers.get("content-type", "").startswith("application/problem+json"):
+        if answer.headers.get("content-type", "").startswith("application/problem+json") and answer.content:
             problem = answer.json()
             raise from_details({"code": problem["code"], "message": problem["detail"], "data": problem.get("data")})
         raise ConnectionFailed(f"{self._address} answered {answer.status_code}: is it a CRDT Board server?")

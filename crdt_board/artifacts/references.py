@@ -8,6 +8,7 @@ read as they are now, and as they were at each version.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from crdt_board.document import field_of
 from crdt_board.errors import BoardCorrupt
 from crdt_board.journal import GENESIS_HASH, Entry, verify_chain
 from crdt_board.layout import FieldLayout, Layout
-from crdt_board.loading import LoadedBoard, entry_pages, load_board, open_truth
+from crdt_board.loading import LoadedBoard, entry_pages, load_board, open_truth, snapshot_digest
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Store
 
@@ -143,20 +144,23 @@ class _BoardReading:
         for seq in await store.snapshot_seqs(head.board_id, pinned=True):
             kept += await store.snapshots(head.board_id, at_most=seq, limit=1)
         kept.append(base)
-        try:
-            await self._take([zlib.decompress(each.data) for each in kept])
-        except zlib.error as error:
-            raise BoardCorrupt(
-                f"board {head.board_id}: a state that was kept cannot be read ({error}); restore the database from a "
-                "backup",
-                board_id=head.board_id,
-                seq=base.seq,
-            ) from error
+        await self._take([self._unpacked(each) for each in kept])
         before = base.version + 1
         while page := await store.checkpoints(head.board_id, before=before, limit=_PAGE):
             await self._take([each.model_dump_json().encode() for each in page])
             before = page[-1].version
         return kept
+
+    def _unpacked(self, kept: SnapshotRecord | BaseRecord) -> bytes:
+        with contextlib.suppress(zlib.error):
+            if snapshot_digest(kept) == kept.sha256:
+                return zlib.decompress(kept.data)
+        raise BoardCorrupt(
+            f"board {kept.board_id}: the state that was kept at entry {kept.seq} is damaged; restore the database "
+            "from a backup",
+            board_id=kept.board_id,
+            seq=kept.seq,
+        )
 
     async def _read_texts(self, kept: Sequence[SnapshotRecord | BaseRecord], after: int) -> None:
         """What texts were at each version that the journal leads to, and are now."""
