@@ -67,5 +67,6 @@ def test_limits_that_depend_on_each_other_agree() -> None:
     limits = DEFAULT_LIMITS
     assert limits.inbox_bytes_max >= limits.update_bytes_max
     assert limits.control_bytes_max >= limits.checkpoint_metadata_bytes_max
+    assert limits.artifact_bytes_max >= limits.artifact_memory_bytes_max >= limits.update_bytes_max
     assert limits.keepalive_seconds < 30
     assert limits.snapshots_kept >= 1
