@@ -21,7 +21,6 @@ from crdt_board.journal import Entry, pack_updates, unpack_updates, verify_chain
 from crdt_board.layout import Layout
 from crdt_board.nesting import Nesting
 from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Store
-from crdt_board.updates import is_integrated
 
 _PAGE_ENTRIES = 2_000
 
@@ -39,8 +38,6 @@ class LoadedBoard:
     fold: Fold
     entries_since_snapshot: int = 0
     bytes_since_snapshot: int = 0
-    waiting: tuple[bytes, ...] = ()
-    """Updates in the document that wait for others which they build on."""
     audit: Audit | None = None
     """Checks what is written into the document; made by the writer of the board."""
     nesting: Nesting = field(default_factory=Nesting)
@@ -122,9 +119,9 @@ async def entry_pages(
         after = page[-1].seq
 
 
-def encode_snapshot(document: Document, waiting: tuple[bytes, ...]) -> bytes:
-    """The bytes of a snapshot before compression. ``waiting`` goes along, since yrs leaves it out [measured]."""
-    return pack_updates([document.encode(), *waiting])
+def encode_snapshot(document: Document) -> bytes:
+    """The bytes of a snapshot before compression."""
+    return pack_updates([document.encode()])
 
 
 def compress_snapshot(data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
@@ -147,14 +144,6 @@ def snapshot_digest(record: SnapshotRecord | BaseRecord) -> str:
     if isinstance(record, BaseRecord):
         digest.update(hashlib.sha256(record.origins).digest())
     return digest.hexdigest()
-
-
-def still_waiting(document: Document, updates: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Those of ``updates`` that still build on something which the document does not have."""
-    if not updates:
-        return ()
-    state_vector = document.state_vector()
-    return tuple(update for update in updates if not is_integrated(update, state_vector))
 
 
 async def _from_snapshot(
@@ -243,11 +232,11 @@ def open_snapshot(
     updates = unpack_updates(zlib.decompress(record.data))
     document.apply_or_raise(updates)
     document.take_touched()
-    return LoadedBoard(document=document, fold=fold, waiting=tuple(updates[1:]))
+    return LoadedBoard(document=document, fold=fold)
 
 
 def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
-    """Apply what entries of the journal hold to the document, and keep account of what waits for others.
+    """Apply what entries of the journal hold to the document.
 
     Raises:
         BoardCorrupt: the bytes cannot be applied.
@@ -255,10 +244,7 @@ def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
     updates: list[bytes] = []
     try:
         for entry in entries:
-            unpacked = unpack_updates(entry.payload)
-            updates.extend(unpacked)
-            if entry.kind == "gapped":
-                loaded.waiting += tuple(unpacked)
+            updates.extend(unpack_updates(entry.payload))
         loaded.document.apply_or_raise(updates)
     except (MalformedUpdate, DocumentBroken) as error:
         first, last = entries[0], entries[-1]
@@ -267,7 +253,4 @@ def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
             board_id=first.board_id,
             seq=first.seq,
         ) from error
-    if loaded.waiting:
-        loaded.document.expect_gaps()
     loaded.document.take_touched()
-    loaded.waiting = still_waiting(loaded.document, loaded.waiting)

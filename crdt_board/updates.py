@@ -8,9 +8,10 @@ import pycrdt
 
 from crdt_board.errors import LimitExceeded, MalformedUpdate
 from crdt_board.limits import Limits
+from crdt_board.readiness import Extent
 from crdt_board.reader import Reader
 from crdt_board.update_walk import walk
-from crdt_board.usual_updates import usual_ends
+from crdt_board.usual_updates import usual_extent
 from crdt_board.varint import read_varuint, write_varuint
 
 EMPTY_UPDATE = b"\x00\x00"
@@ -25,8 +26,8 @@ _LOOKS_MAX = 8
 _CONTINUED = bytes(range(0x80, 0x100))  # all but the last byte of a number
 
 
-def check_update(update: bytes, limits: Limits) -> dict[int, int]:
-    """The clients in ``update`` and the clock at which their structs end, when it is safe to hand to pycrdt.
+def check_update(update: bytes, limits: Limits) -> Extent:
+    """What ``update`` holds and builds on, when it is safe to hand to pycrdt once that is there.
 
     Deep values overflow yrs' stack and end the process (100,000 levels, 200 kB: SIGSEGV in ``apply_update``,
     ``merge_updates``, ``get_state`` and ``get_update``); so does deleting or printing a chain of 100,000 nested shared
@@ -50,8 +51,7 @@ def check_update(update: bytes, limits: Limits) -> dict[int, int]:
             value=size,
             maximum=limits.update_bytes_max,
         )
-    ends = usual_ends(update, limits.nesting_depth_max)
-    return walk(update, limits.nesting_depth_max) if ends is None else ends
+    return usual_extent(update, limits.nesting_depth_max) or walk(update, limits.nesting_depth_max)
 
 
 def is_integrated(update: bytes, state_vector: bytes) -> bool:

@@ -13,7 +13,7 @@ from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
 from crdt_board.update_walk import walk
 from crdt_board.updates import decode_state_vector, encode_state_vector, is_integrated
-from crdt_board.usual_updates import usual_ends
+from crdt_board.usual_updates import usual_extent
 
 DEPTH_MAX = 64
 VALUES: list[Any] = [None, True, 7, -(2**40), 2.5, "x", "é😀", "y" * 126, "z" * 300, b"raw", [1, "a"], {"k": {"n": []}}]
@@ -60,7 +60,7 @@ def write(source: random.Random, doc: Doc[Any]) -> None:
 
 def check(update: bytes, depth_max: int = DEPTH_MAX) -> bool:
     """Whether the quick look answered; what it says is then what the walk says."""
-    usual = usual_ends(update, depth_max)
+    usual = usual_extent(update, depth_max)
     try:
         ends = walk(update, depth_max)
     except MalformedUpdate:
@@ -163,13 +163,13 @@ def test_an_update_is_integrated_when_all_that_it_holds_and_deletes_is_there(see
         doc.apply_update(update)
         clocks = decode_state_vector(doc.get_state())
         for other in source.choices(updates, k=5):
-            needed = [*walk(other, DEPTH_MAX).items(), *deletions(other)]
+            needed = [*walk(other, DEPTH_MAX).ends.items(), *deletions(other)]
             assert is_integrated(other, doc.get_state()) == all(clocks.get(who, 0) >= end for who, end in needed)
 
 
 def deletions(update: bytes) -> list[tuple[int, int]]:
     """The client and the end of each range that an update deletes."""
-    reader = Reader(pycrdt.get_update(update, encode_state_vector(walk(update, DEPTH_MAX))))
+    reader = Reader(pycrdt.get_update(update, encode_state_vector(walk(update, DEPTH_MAX).ends)))
     assert reader.varuint() == 0
     ends: list[tuple[int, int]] = []
     for _ in range(reader.varuint()):
