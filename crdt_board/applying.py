@@ -8,14 +8,14 @@ from functools import partial
 from typing import Protocol
 
 from crdt_board.audit import Audit, Certain
-from crdt_board.document import Document, DocumentBroken, NotReady, field_of
+from crdt_board.document import DocumentBroken, NotReady, field_of
 from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard
+from crdt_board.readiness import Extent
 from crdt_board.rejections import Rejection
 from crdt_board.rules import Problem
 from crdt_board.submissions import Rejected, Submission
-from crdt_board.readiness import Extent
 from crdt_board.trimming import ready_part
 from crdt_board.updates import EMPTY_UPDATE
 from crdt_board.verdicts import AppliedTogether, Suspects, judged

@@ -31,20 +31,23 @@ from crdt_board.layout import (
     FieldLayout,
     Layout,
 )
+from crdt_board.readiness import Extent, is_ready
 from crdt_board.record_creation import creation_end
 from crdt_board.record_hashes import RecordHashes, digest
 from crdt_board.records import SharedType, changed_paths, record_wire, records_wire, split_path
 from crdt_board.standing import Standing
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
-from crdt_board.readiness import Extent, is_ready
-from crdt_board.update_walk import first_clocks
+from crdt_board.update_walk import first_clocks, walk
 from crdt_board.updates import EMPTY_UPDATE, clock_of, decode_state_vector, encode_state_vector
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
 
 
 _ABSENT: Any = object()
+
+_OPENING_DEPTH_MAX = 1_000
+_CLOCK_MAX = 1 << 32
 
 
 class _DeepEvent(Protocol):
@@ -539,8 +542,8 @@ class Document:
     def apart(self, update: bytes) -> list[bytes]:
         """``update``, which was made here just now, as it is to travel: before it and one by one, what opens records.
 
-        So what opens a record waits for nothing else that this replica wrote, and no update is of two clients, of which
-        yrs would take in a part when it comes before what the other part builds on.
+        So what opens a record waits for nothing else that this replica wrote; unless it goes where something was
+        removed by the same update, which then stays whole.
         """
         opened = self._containers.opened
         if not opened:
@@ -550,6 +553,10 @@ class Document:
         for opening in opened:
             client, end = creation_end(opening)
             if client in clocks:  # else it was known already
+                needs = walk(opening, _OPENING_DEPTH_MAX).needs or {}
+                if needs.get(self.client_id, 0) > clocks.get(self.client_id, _CLOCK_MAX):
+                    opened.clear()
+                    return [update]
                 clocks[client] = end
                 apart.append(opening)
         opened.clear()

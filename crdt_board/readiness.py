@@ -58,7 +58,7 @@ def is_ready(extent: Extent, known: Mapping[int, int]) -> bool:
     needs = extent.needs
     if needs is None:
         return False
-    for client, clock in needs.items():
+    for client, clock in needs.items():  # noqa: SIM110 - twice as fast
         if clock > known.get(client, 0):
             return False
     return True

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crdt_board.readiness import Section, reach
 from crdt_board.reader import Reader
+from crdt_board.readiness import Section, reach
 from crdt_board.update_walk import GC, KIND, SKIP, read_content, read_place
 from crdt_board.varint import write_varuint
 
 
 class _Cut(Section):
-    """Where in an update the structs of a client are. What a hole leaves out must be known, or the section ends there."""
+    """Where in an update the structs of a client are. What a hole leaves out must be known, or the section ends."""
 
     __slots__ = ("structs",)
 

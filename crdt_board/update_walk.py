@@ -16,8 +16,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
 from crdt_board.errors import MalformedUpdate
-from crdt_board.readiness import Extent, Section, extent_of
 from crdt_board.reader import Reader
+from crdt_board.readiness import Extent, Section, extent_of
 
 HAS_ORIGIN = 0x80
 HAS_RIGHT_ORIGIN = 0x40

@@ -11,8 +11,8 @@ import re
 from functools import lru_cache
 
 from crdt_board.errors import MalformedUpdate
-from crdt_board.readiness import Extent, Section, extent_of
 from crdt_board.reader import Reader
+from crdt_board.readiness import Extent, Section, extent_of
 from crdt_board.update_walk import skip_value
 
 _CLOCK_END = 1 << 31
