@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-
-import pycrdt
+from itertools import pairwise
 
 from crdt_board.varint import write_varuint
 
@@ -33,22 +32,18 @@ def _id(client: int, clock: int) -> bytes:
 class Forger:
     """Forges updates against a board that has reached some clocks."""
 
-    def __init__(self, source: random.Random, *, gaps: float = 0.1) -> None:
+    def __init__(self, source: random.Random, *, gaps: float = 0.1, deletions: float = 0.4) -> None:
         self.source = source
         self.gaps = gaps
         """How often something refers to what is not there."""
-        self.both = True
-        self.most = 3
-        self.gc = 0.08
-        self.deletes = 0.6
-        self.overlaps = True
-        self.parents = 0.97
+        self.deletions = deletions
+        """How many of the updates delete something."""
         self._types: list[bytes] = []
 
     def update(self, known: Mapping[int, int]) -> bytes:
         """One update. Often it continues what is known, often it overlaps."""
         source = self.source
-        clients = source.sample(CLIENTS, min(self.most, source.choice((0, 1, 1, 1, 2, 3))))
+        clients = source.sample(CLIENTS, source.choice((0, 1, 1, 1, 2, 3)))
         begins = {client: self._begin(known.get(client, 0)) for client in clients}
         reach = {**known, **{client: begin + 3 for client, begin in begins.items()}}
         sections = [self._section(client, begins[client], reach) for client in clients]
@@ -58,7 +53,7 @@ class Forger:
         source = self.source
         if source.random() < self.gaps:
             return known + source.randint(1, _AHEAD)
-        return known if not self.overlaps or source.random() < 0.5 else source.randint(max(0, known - 12), known)
+        return known if source.random() < 0.5 else source.randint(max(0, known - 12), known)
 
     def _section(self, client: int, begin: int, reach: Mapping[int, int]) -> bytes:
         structs: list[bytes] = []
@@ -73,7 +68,7 @@ class Forger:
 
     def _struct(self, reach: Mapping[int, int]) -> tuple[int, bytes]:
         source = self.source
-        if source.random() < self.gc:
+        if source.random() < 0.08:
             length = source.randint(1, 4)
             return length, bytes([0 if source.random() < 0.8 else 10]) + write_varuint(length)
         kind, length, content = self._content()
@@ -88,13 +83,11 @@ class Forger:
         shape = source.random()
         reach = {client: clock for client, clock in reach.items() if clock}
         if reach and shape < 0.55:
-            info = source.choice(
-                (_HAS_ORIGIN, _HAS_RIGHT_ORIGIN, _HAS_ORIGIN | _HAS_RIGHT_ORIGIN)[: 3 if self.both else 2]
-            )
+            info = source.choice((_HAS_ORIGIN, _HAS_RIGHT_ORIGIN, _HAS_ORIGIN | _HAS_RIGHT_ORIGIN))
             ids = [self._known_id(reach) for bit in (_HAS_ORIGIN, _HAS_RIGHT_ORIGIN) if info & bit]
             return info | source.choice((0, _HAS_KEY)), b"".join(ids)
         if reach and shape < 0.75:
-            of_type = self._types and source.random() < self.parents
+            of_type = self._types and source.random() < 0.97
             parent = b"\x00" + (source.choice(self._types) if of_type else self._known_id(reach))
         else:
             parent = b"\x01" + _string(source.choice(ROOTS))
@@ -131,7 +124,7 @@ class Forger:
 
     def _deletions(self, reach: Mapping[int, int]) -> bytes:
         source = self.source
-        if not reach or source.random() < self.deletes:
+        if not reach or source.random() >= self.deletions:
             return b"\x00"
         clients = source.sample(list(reach), min(len(reach), source.randint(1, 2)))
         parts = [write_varuint(len(clients))]
@@ -147,10 +140,20 @@ class Forger:
         return b"".join(parts)
 
 
-def reshaped(updates: list[bytes], source: random.Random) -> bytes:
-    """The same content otherwise: several updates merged, or what one document would say of them."""
-    try:
-        merged = pycrdt.merge_updates(*source.choices(updates, k=min(len(updates), source.randint(2, 4))))
-    except ValueError:
-        return source.choice(updates)
-    return merged
+def slices(source: random.Random, client: int, *, length: int = 40) -> list[bytes]:
+    """One client's text in overlapping pieces, cut at random and in any order: most wait for others.
+
+    A few of them are enough to make yrs use memory after it was freed, when it is given them as they come [measured].
+    """
+    made: list[bytes] = []
+    for _ in range(source.randint(6, 20)):
+        begin = source.randrange(length)
+        cuts = sorted({begin, *source.choices(range(begin + 1, begin + 12), k=source.randint(1, 3))})
+        structs = [_slice(client, start, stop) for start, stop in pairwise(cuts)]
+        made.append(b"\x01" + write_varuint(len(structs)) + _id(client, begin) + b"".join(structs) + b"\x00")
+    return made
+
+
+def _slice(client: int, start: int, stop: int) -> bytes:
+    place = b"\x04\x01" + _string("draft") if start == 0 else b"\x84" + _id(client, start - 1)
+    return place + _string("".join(chr(ord("a") + clock % 26) for clock in range(start, stop)))
