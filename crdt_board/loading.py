@@ -48,14 +48,14 @@ class LoadedBoard:
         self.entries_since_snapshot += 1
         self.bytes_since_snapshot += len(entry.payload)
 
-    def take_in(self, entries: list[Entry]) -> None:
+    def take_in(self, entries: list[Entry], *, is_apart: bool = False) -> None:
         """Verify entries that follow in the journal, and apply and count them.
 
         Raises:
             BoardCorrupt: one is missing or altered, or its bytes cannot be applied.
         """
         verify_chain(self.fold.hash, self.fold.seq, entries)
-        apply_entries(self, entries)
+        apply_entries(self, entries, is_apart=is_apart)
         self.fold.advance_all(entries)
         self.entries_since_snapshot += len(entries)
         self.bytes_since_snapshot += sum(len(entry.payload) for entry in entries)
@@ -72,18 +72,22 @@ async def load_board(
         NotFound: entry ``until`` was squashed, and the state after it was not kept.
         BoardCorrupt: an entry is missing or altered, or its bytes cannot be applied.
     """
+    is_apart = False
     while True:
         try:
-            return await _load(store, head, layout, until, client_id)
+            return await _load(store, head, layout, until, client_id, is_apart=is_apart)
         except BoardCorrupt:
             now = await store.head(head.board_id)
-            if now is None or (now.epoch, now.base_seq) == (head.epoch, head.base_seq):
+            if now is not None and (now.epoch, now.base_seq) != (head.epoch, head.base_seq):
+                head = now  # somebody compacted the board while it was read
+            elif is_apart:
                 raise
-            head = now  # somebody compacted the board while it was read
+            else:
+                is_apart = True
 
 
 async def _load(
-    store: Store, head: BoardHead, layout: Layout | None, until: int | None, client_id: int | None
+    store: Store, head: BoardHead, layout: Layout | None, until: int | None, client_id: int | None, *, is_apart: bool
 ) -> LoadedBoard:
     target = head.seq if until is None else until
     if 0 < target < head.base_seq:
@@ -91,7 +95,7 @@ async def _load(
     else:
         loaded = await _from_snapshot(store, head, layout, target, client_id)
     async for page in entry_pages(store, head.board_id, after=loaded.fold.seq, until=target):
-        loaded.take_in(page)
+        loaded.take_in(page, is_apart=is_apart)
     if loaded.fold.seq != target:
         raise BoardCorrupt(
             f"board {head.board_id}: the journal ends at entry {loaded.fold.seq}, its head says {target}",
@@ -235,8 +239,11 @@ def open_snapshot(
     return LoadedBoard(document=document, fold=fold)
 
 
-def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
-    """Apply what entries of the journal hold to the document.
+def apply_entries(loaded: LoadedBoard, entries: list[Entry], *, is_apart: bool = False) -> None:
+    """Apply what entries of the journal hold to the document: in one transaction, or each update in its own.
+
+    The latter costs more, and is needed for what hostile peers write inside something that is not a shared type: yrs
+    takes it once that was deleted in an earlier transaction [measured].
 
     Raises:
         BoardCorrupt: the bytes cannot be applied.
@@ -245,7 +252,8 @@ def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
     try:
         for entry in entries:
             updates.extend(unpack_updates(entry.payload))
-        loaded.document.apply_or_raise(updates)
+        for part in [[update] for update in updates] if is_apart else [updates]:
+            loaded.document.apply_or_raise(part)
     except (MalformedUpdate, DocumentBroken) as error:
         first, last = entries[0], entries[-1]
         raise BoardCorrupt(
