@@ -8,15 +8,17 @@ from functools import partial
 from typing import Protocol
 
 from crdt_board.audit import Audit, Certain
-from crdt_board.document import Document, DocumentBroken, field_of
+from crdt_board.document import DocumentBroken, NotReady, field_of
 from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard
+from crdt_board.readiness import Extent
 from crdt_board.rejections import Rejection
 from crdt_board.rules import Problem
 from crdt_board.submissions import Rejected, Submission
-from crdt_board.updates import EMPTY_UPDATE, is_integrated
-from crdt_board.verdicts import AppliedTogether, Suspects, closed_gap, judged
+from crdt_board.trimming import ready_part
+from crdt_board.updates import EMPTY_UPDATE
+from crdt_board.verdicts import AppliedTogether, Suspects, judged
 
 
 class Planned(Protocol):
@@ -80,6 +82,10 @@ class _Received:
     index: int
     update: bytes
 
+    @property
+    def extent(self) -> Extent:
+        return self.submission.extents[self.index]
+
 
 class Applying:
     """Applies submissions to a board's document; ``plans`` are those of the batch so far, which its owner adds to."""
@@ -107,7 +113,7 @@ class Applying:
         together: list[_Received] = []
         accepted: list[Accepted] = []
         for submission in submissions:
-            submission.gapped = False
+            submission.first_unready = None
             submission.rejected.clear()
             refused = [lessons.refused[update] for update in submission.updates if update in lessons.refused]
             submission.error = refused[0] if refused else None
@@ -160,38 +166,35 @@ class Applying:
         document, first = self._loaded.document, group[0]
         if first.submission.is_difference:
             try:
-                return [Accepted(first.update, news) for news in _news(document, first.update)]
+                return [Accepted(first.update, news) for news in self._news(first)]
             except MalformedUpdate as error:
                 first.submission.error = first.submission.error or error
                 return []
         accepted: list[Accepted] = []
-        problems = document.apply([each.update for each in group])
+        problems = document.apply_ready([(each.update, each.extent) for each in group])
         for each, problem in zip(group, problems, strict=True):
             if problem is None:
                 accepted.append(Accepted(each.update, each.update))
+            elif isinstance(problem, NotReady):
+                earlier = each.submission.first_unready
+                each.submission.first_unready = each.index if earlier is None else min(each.index, earlier)
             else:
                 each.submission.error = each.submission.error or problem
         return accepted
+
+    def _news(self, difference: _Received) -> list[bytes]:
+        """What is new in a difference, as far as it is ready: its sender has no more, so it is not asked again."""
+        document, update = self._loaded.document, difference.update
+        if not document.is_ready(difference.extent):
+            update = ready_part(update, document.clocks(), self._limits.nesting_depth_max)
+        news = document.news_in(update)
+        return [] if news == EMPTY_UPDATE else [news]
 
     def _note_rejected(self, submission: Submission, index: int, problems: Sequence[Problem]) -> None:
         room = self._limits.rejections_told_max - sum(len(each.values) for each in submission.rejected)
         if room > 0:
             told = (Rejection(each.path, each.rule, each.message, submission.author) for each in problems[:room])
             submission.rejected.append(Rejected(index, tuple(told)))
-
-    def close_gap(self, submission: Submission, updates: Sequence[bytes]) -> bytes | None:
-        """What takes back what came into records with ``updates``, which waited for others or do so now.
-
-        Raises:
-            Poisoned: this peer has cost too much.
-        """
-        spend = partial(self._lessons.suspects.spend, submission.source)
-        try:
-            return closed_gap(self._loaded.document, self._audit, updates, spend)
-        except (MalformedUpdate, LimitExceeded) as error:
-            raise Poisoned(submission.updates, error) from error
-        except DocumentBroken as panic:
-            raise Poisoned(submission.updates) from panic
 
     def _certain(self, submission: Submission) -> Certain:
         """Whether nobody but the sender has changed a field since it had seen everything."""
@@ -210,10 +213,3 @@ class Applying:
 
 def _never(_field: str) -> bool:
     return False
-
-
-def _news(document: Document, update: bytes) -> list[bytes]:
-    news = document.news_in(update)
-    if not is_integrated(update, document.state_vector()):
-        return [update]
-    return [] if news == EMPTY_UPDATE else [news]

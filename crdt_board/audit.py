@@ -131,20 +131,6 @@ class Audit:
                 found.extend(self._check_characters(each, each.delta, certain))
         return found
 
-    def note_records(self) -> None:
-        """As if all records had been written now: yrs tells of no change in a nested type beyond a gap [measured]."""
-        self._written.clear()
-        for name, rules in self._rules.by_name.items():
-            place = self._root_place(name)
-            if place is None or not rules.has_records:
-                continue
-            content = self._document.root(name)
-            if isinstance(content, pycrdt.Map):
-                changes = {key: {"action": "update", "newValue": content[key]} for key in list(content.keys())}
-                self._written.append(_Keys(place, changes))
-            elif isinstance(content, pycrdt.Array):
-                self._written.append(self._all_items(_Items(place, (), 0)))
-
     # Inside the transaction.
 
     def _note(self, root: str, events: Sequence[Any]) -> None:

@@ -33,19 +33,23 @@ from crdt_board.layout import (
     FieldLayout,
     Layout,
 )
+from crdt_board.readiness import Extent, is_ready
 from crdt_board.record_creation import creation_end
 from crdt_board.record_hashes import RecordHashes, digest
 from crdt_board.records import SharedType, changed_paths, record_wire, records_wire, split_path
 from crdt_board.standing import Standing
 from crdt_board.text_index import TextIndex
 from crdt_board.text_splice import TextSplice
-from crdt_board.update_walk import first_clocks
-from crdt_board.updates import EMPTY_UPDATE, encode_state_vector
+from crdt_board.update_walk import first_clocks, walk
+from crdt_board.updates import EMPTY_UPDATE, clock_of, decode_state_vector, encode_state_vector
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
 
 
 _ABSENT: Any = object()
+
+_OPENING_DEPTH_MAX = 1_000
+_CLOCK_MAX = 1 << 32
 
 
 class _DeepEvent(Protocol):
@@ -63,6 +67,10 @@ class _DeepEvent(Protocol):
 
 class DocumentBroken(Exception):
     """yrs panicked while it held the document: its content is no longer to be trusted and must be rebuilt."""
+
+
+class NotReady(Exception):
+    """An update builds on something that the document lacks; it was not given to yrs."""
 
 
 def _nothing() -> None:
@@ -93,6 +101,8 @@ class Document:
         4. What is known of a list of records holds for the present state, inside a transaction too.
         5. An edit of a text may be pending only inside `local_transaction`, and only until that text, or the document
            as a whole, is looked at.
+        6. Nothing in the document waits for anything: what it is given is ready. No client has come less far than
+           `_clocks` says, and none but this document's own further, unless they lag.
     """
 
     def __init__(
@@ -122,7 +132,8 @@ class Document:
         self._pending_text: pycrdt.Text | None = None
         self._containers = Containers(self.doc, self._roots, new_id)
         self._items = ItemLists(self._containers)
-        self._gapped = False
+        self._clocks: dict[int, int] = {}
+        self._clocks_lag = True
         self._local = False
         self._part: pycrdt.Transaction
         self._on_part: Callable[[], None] = _nothing
@@ -401,7 +412,7 @@ class Document:
                     self._close_part()
         finally:
             self._local = False
-            self._look_beyond_gaps()
+            self._clocks_lag = True
 
     def _begin_part(self) -> None:
         if self._local:
@@ -462,15 +473,66 @@ class Document:
     def apply(self, updates: Iterable[bytes]) -> list[MalformedUpdate | None]:
         """Apply updates in one transaction; answer for each whether it was malformed (then it changed nothing).
 
-        An update that waits for others which it builds on is kept by yrs and counts as applied.
+        They must be ready, as is what the journal and other documents hold.
 
         Raises:
             DocumentBroken: yrs panicked; this document must not be used any more.
         """
         with guarded(), self.doc.transaction():
             answers = [self._apply_one(update) for update in updates]
-        self._look_beyond_gaps()
+        self._clocks_lag = True
         return answers
+
+    def apply_ready(self, updates: Sequence[tuple[bytes, Extent]]) -> list[MalformedUpdate | NotReady | None]:
+        """Apply those updates that are ready when their turn comes; answer for each why it changed nothing.
+
+        In one transaction, or two.
+
+        Raises:
+            DocumentBroken: yrs panicked; this document must not be used any more.
+        """
+        answers = self._apply_ready(updates)
+        late = [index for index, answer in enumerate(answers) if isinstance(answer, NotReady)]
+        if late and self._catch_up_clocks(updates[late[0]][1]):
+            for index, answer in zip(late, self._apply_ready([updates[index] for index in late]), strict=True):
+                answers[index] = answer
+        return answers
+
+    def _apply_ready(self, updates: Sequence[tuple[bytes, Extent]]) -> list[MalformedUpdate | NotReady | None]:
+        answers: list[MalformedUpdate | NotReady | None] = []
+        clocks = self._clocks
+        with guarded(), self.doc.transaction():
+            for update, extent in updates:
+                if not is_ready(extent, clocks):
+                    answers.append(NotReady())
+                    continue
+                answer = self._apply_one(update)
+                answers.append(answer)
+                if answer is None:
+                    for client, end in extent.ends.items():
+                        if end > clocks.get(client, 0):
+                            clocks[client] = end
+        return answers
+
+    def is_ready(self, extent: Extent) -> bool:
+        """Whether the document holds everything that an update of this extent builds on."""
+        return is_ready(extent, self._clocks) or self._catch_up_clocks(extent)
+
+    def clocks(self) -> dict[int, int]:
+        """How far each client has come."""
+        self._clocks = decode_state_vector(self.state_vector())
+        self._clocks_lag = False
+        return self._clocks
+
+    def _catch_up_clocks(self, extent: Extent) -> bool:
+        """Whether an update that did not seem to be ready is; the own clock is looked up first, which costs less."""
+        if extent.needs is None:
+            return False
+        if self.client_id in extent.needs:
+            self._clocks[self.client_id] = clock_of(self.client_id, self.state_vector())
+            if is_ready(extent, self._clocks):
+                return True
+        return self._clocks_lag and is_ready(extent, self.clocks())
 
     def apply_or_raise(self, updates: Iterable[bytes]) -> None:
         """Apply updates that must be well-formed, as those from the journal are.
@@ -496,14 +558,14 @@ class Document:
                 change()
         finally:
             self.doc.unobserve(subscription)
-        self._look_beyond_gaps()
+        self._clocks_lag = True
         return captured[0] if captured else EMPTY_UPDATE
 
     def apart(self, update: bytes) -> list[bytes]:
         """``update``, which was made here just now, as it is to travel: before it and one by one, what opens records.
 
-        So what opens a record waits for nothing else that this replica wrote, and no update is of two clients, of which
-        yrs would take in a part when it comes before what the other part builds on.
+        So what opens a record waits for nothing else that this replica wrote; unless it goes where something was
+        removed by the same update, which then stays whole.
         """
         opened = self._containers.opened
         if not opened:
@@ -513,36 +575,15 @@ class Document:
         for opening in opened:
             client, end = creation_end(opening)
             if client in clocks:  # else it was known already
+                needs = walk(opening, _OPENING_DEPTH_MAX).needs or {}
+                if needs.get(self.client_id, 0) > clocks.get(self.client_id, _CLOCK_MAX):
+                    opened.clear()
+                    return [update]
                 clocks[client] = end
                 apart.append(opening)
         opened.clear()
         rest = pycrdt.get_update(update, encode_state_vector(clocks))
         return apart if rest == EMPTY_UPDATE else [*apart, rest]
-
-    def expect_gaps(self) -> None:
-        """An update was applied that builds on missing ones: from now on events are not all that tells of changes.
-
-        yrs fires none for a change inside a nested type which was made beyond a gap in its client's updates [measured].
-        So after each transaction every field of records counts as touched, and nothing that was cached of it is kept.
-        """
-        self._gapped = True
-        self._look_beyond_gaps()
-
-    @property
-    def has_records(self) -> bool:
-        return any(kind in RECORD_KINDS for kind in self.kinds.values())
-
-    def _look_beyond_gaps(self) -> None:
-        if not self._gapped:
-            return
-        for name, kind in self.kinds.items():
-            if kind in RECORD_KINDS:
-                self._hashes.pop(name, None)
-                self._record_hashes[name].forget()
-                self.standing.touch(name)
-                self._touched.add(name)
-                self._drop_indexes(name)
-                self._items.touch(name)
 
     def news_in(self, update: bytes) -> bytes:
         """Apply ``update`` and return only what was new in it (``EMPTY_UPDATE`` when nothing was).

@@ -77,7 +77,6 @@ from crdt_board.schemas import BoardSchemas
 from crdt_board.store.appends import deleted
 from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store, Tombstone
 from crdt_board.submissions import Submission
-from crdt_board.update_walk import first_clocks
 from crdt_board.updates import check_update, clock_of, decode_state_vector
 from crdt_board.validity import Report
 from crdt_board.verdicts import Suspects
@@ -276,8 +275,8 @@ class Engine:
             BoardClosed: the engine was closed.
         """
         self._check_open()
-        for update in submission.updates:
-            ends = check_update(update, self.limits)
+        submission.extents = [check_update(update, self.limits) for update in submission.updates]
+        for ends, _ in submission.extents:
             closed = [client for client in ends if self.client_ids.is_closed_to(client, submission.source)]
             if closed:
                 self._check_known({client: ends[client] for client in closed}, submission)
@@ -519,8 +518,7 @@ class Engine:
         if not self.client_ids.holds(client_id, source):
             return
         known = clock_of(client_id, self._loaded.document.state_vector())
-        waiting = any(client_id in first_clocks(update) for update in self._loaded.waiting)
-        if self.is_open and clock <= known and not waiting:
+        if self.is_open and clock <= known:
             self.client_ids.take_back(client_id)
         else:
             self.client_ids.forget(client_id, source)
@@ -905,7 +903,7 @@ class Engine:
             payload=b"",
             hash=loaded.fold.hash,
         )
-        updates = [loaded.document.encode(), *loaded.waiting]
+        updates = [loaded.document.encode()]
         checkpoint = await self._store.checkpoint(self.board_id, loaded.fold.version)
         self._listeners.publish([PublishedEntry(entry, updates, None, checkpoint)])
 

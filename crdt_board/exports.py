@@ -23,6 +23,7 @@ from crdt_board.history import BoardHistory
 from crdt_board.journal import GENESIS_HASH, Entry, unpack_updates, verify_chain
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
 from crdt_board.loading import entry_pages
+from crdt_board.readiness import is_ready
 from crdt_board.store.contract import Append, BoardHead, KeyRecord, NewBoard, SchemaRecord, Store
 from crdt_board.store.lookup import existing_head
 from crdt_board.store.memory import MemoryStore
@@ -191,6 +192,7 @@ def _assembled(lines: Iterator[dict[str, Any]], limits: Limits) -> NewBoard:
     schemas: list[SchemaRecord] = []
     keys: list[KeyRecord] = []
     entries: list[Entry] = []
+    clocks: dict[int, int] = {}
     for line in lines:
         if "schema" in line:
             schemas.append(SchemaRecord(number=line.pop("schema"), **line))
@@ -199,7 +201,7 @@ def _assembled(lines: Iterator[dict[str, Any]], limits: Limits) -> NewBoard:
         else:
             payload = base64.b64decode(line.pop("payload"), validate=True)
             paths = tuple(line.pop("paths"))
-            _check_payload(payload, len(entries) + 1, limits)
+            _check_payload(payload, len(entries) + 1, clocks, limits)
             entries.append(Entry(board_id=board_id, epoch=epoch, payload=payload, paths=paths, **line))
     if (len(entries), entries[-1].hash if entries else GENESIS_HASH) != (header["seq"], header["hash"]):
         raise BadRequest("this export of a board does not hold the entries that it announces")
@@ -216,15 +218,20 @@ def _assembled(lines: Iterator[dict[str, Any]], limits: Limits) -> NewBoard:
     )
 
 
-def _check_payload(payload: bytes, seq: int, limits: Limits) -> None:
+def _check_payload(payload: bytes, seq: int, clocks: dict[int, int], limits: Limits) -> None:
     """Refuse what peers may not send either: anybody can make a file whose hashes are right around bytes that end yrs.
+
+    ``clocks`` are those that the entries before have reached, and are brought up to date.
 
     Raises:
         BoardCorrupt: it is not made of updates, or one of them must not be applied.
     """
     try:
         for update in unpack_updates(payload):
-            walk(update, limits.nesting_depth_max)
+            extent = walk(update, limits.nesting_depth_max)
+            if not is_ready(extent, clocks):
+                raise MalformedUpdate("it builds on what is in no entry before it")
+            clocks |= {client: max(end, clocks.get(client, 0)) for client, end in extent.ends.items()}
     except MalformedUpdate as error:
         raise BoardCorrupt(f"entry {seq} of this export cannot be applied: {error}", seq=seq) from error
 

@@ -14,10 +14,8 @@ from typing import Literal
 from crdt_board.errors import BoardCorrupt, MalformedUpdate
 from crdt_board.varint import read_varuint, write_varuint
 
-EntryKind = Literal["update", "gapped", "commit", "migration", "coordination"]
-"""``gapped``: an update that waited for others which it builds on when it was appended; it was never acknowledged.
-
-``coordination``: the writer changed leases, tasks or the like, and no field.
+EntryKind = Literal["update", "commit", "migration", "coordination"]
+"""``coordination``: the writer changed leases, tasks or the like, and no field.
 
 ``migration``: the writer brought the state to a new schema, which was stored with it. A kind of its own, so that who
 reads on from before it learns that fields may be in other roots from here on.

@@ -68,8 +68,6 @@ class Limits:
     """Refused values of one submission that its sender is told of."""
     entry_paths_max: int = 32
     """Touched paths kept per entry; more are folded into their field names."""
-    gapped_bytes_max: int = 64 * 1024
-    """Updates of one board that wait for others which they build on."""
     client_ids_kept_max: int = 16
     """Free client ids of one board that a process keeps in memory, where a crash loses them."""
     client_ids_rest_seconds: float = 10.0

@@ -21,7 +21,6 @@ from crdt_board.journal import Entry, pack_updates, unpack_updates, verify_chain
 from crdt_board.layout import Layout
 from crdt_board.nesting import Nesting
 from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Store
-from crdt_board.updates import is_integrated
 
 _PAGE_ENTRIES = 2_000
 
@@ -39,8 +38,6 @@ class LoadedBoard:
     fold: Fold
     entries_since_snapshot: int = 0
     bytes_since_snapshot: int = 0
-    waiting: tuple[bytes, ...] = ()
-    """Updates in the document that wait for others which they build on."""
     audit: Audit | None = None
     """Checks what is written into the document; made by the writer of the board."""
     nesting: Nesting = field(default_factory=Nesting)
@@ -51,14 +48,14 @@ class LoadedBoard:
         self.entries_since_snapshot += 1
         self.bytes_since_snapshot += len(entry.payload)
 
-    def take_in(self, entries: list[Entry]) -> None:
+    def take_in(self, entries: list[Entry], *, is_apart: bool = False) -> None:
         """Verify entries that follow in the journal, and apply and count them.
 
         Raises:
             BoardCorrupt: one is missing or altered, or its bytes cannot be applied.
         """
         verify_chain(self.fold.hash, self.fold.seq, entries)
-        apply_entries(self, entries)
+        apply_entries(self, entries, is_apart=is_apart)
         self.fold.advance_all(entries)
         self.entries_since_snapshot += len(entries)
         self.bytes_since_snapshot += sum(len(entry.payload) for entry in entries)
@@ -75,18 +72,22 @@ async def load_board(
         NotFound: entry ``until`` was squashed, and the state after it was not kept.
         BoardCorrupt: an entry is missing or altered, or its bytes cannot be applied.
     """
+    is_apart = False
     while True:
         try:
-            return await _load(store, head, layout, until, client_id)
+            return await _load(store, head, layout, until, client_id, is_apart=is_apart)
         except BoardCorrupt:
             now = await store.head(head.board_id)
-            if now is None or (now.epoch, now.base_seq) == (head.epoch, head.base_seq):
+            if now is not None and (now.epoch, now.base_seq) != (head.epoch, head.base_seq):
+                head = now  # somebody compacted the board while it was read
+            elif is_apart:
                 raise
-            head = now  # somebody compacted the board while it was read
+            else:
+                is_apart = True
 
 
 async def _load(
-    store: Store, head: BoardHead, layout: Layout | None, until: int | None, client_id: int | None
+    store: Store, head: BoardHead, layout: Layout | None, until: int | None, client_id: int | None, *, is_apart: bool
 ) -> LoadedBoard:
     target = head.seq if until is None else until
     if 0 < target < head.base_seq:
@@ -94,7 +95,7 @@ async def _load(
     else:
         loaded = await _from_snapshot(store, head, layout, target, client_id)
     async for page in entry_pages(store, head.board_id, after=loaded.fold.seq, until=target):
-        loaded.take_in(page)
+        loaded.take_in(page, is_apart=is_apart)
     if loaded.fold.seq != target:
         raise BoardCorrupt(
             f"board {head.board_id}: the journal ends at entry {loaded.fold.seq}, its head says {target}",
@@ -122,9 +123,9 @@ async def entry_pages(
         after = page[-1].seq
 
 
-def encode_snapshot(document: Document, waiting: tuple[bytes, ...]) -> bytes:
-    """The bytes of a snapshot before compression. ``waiting`` goes along, since yrs leaves it out [measured]."""
-    return pack_updates([document.encode(), *waiting])
+def encode_snapshot(document: Document) -> bytes:
+    """The bytes of a snapshot before compression."""
+    return pack_updates([document.encode()])
 
 
 def compress_snapshot(data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
@@ -147,14 +148,6 @@ def snapshot_digest(record: SnapshotRecord | BaseRecord) -> str:
     if isinstance(record, BaseRecord):
         digest.update(hashlib.sha256(record.origins).digest())
     return digest.hexdigest()
-
-
-def still_waiting(document: Document, updates: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Those of ``updates`` that still build on something which the document does not have."""
-    if not updates:
-        return ()
-    state_vector = document.state_vector()
-    return tuple(update for update in updates if not is_integrated(update, state_vector))
 
 
 async def _from_snapshot(
@@ -243,11 +236,14 @@ def open_snapshot(
     updates = unpack_updates(zlib.decompress(record.data))
     document.apply_or_raise(updates)
     document.take_touched()
-    return LoadedBoard(document=document, fold=fold, waiting=tuple(updates[1:]))
+    return LoadedBoard(document=document, fold=fold)
 
 
-def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
-    """Apply what entries of the journal hold to the document, and keep account of what waits for others.
+def apply_entries(loaded: LoadedBoard, entries: list[Entry], *, is_apart: bool = False) -> None:
+    """Apply what entries of the journal hold to the document: in one transaction, or each update in its own.
+
+    The latter costs more, and is needed for what hostile peers write inside something that is not a shared type: yrs
+    takes it once that was deleted in an earlier transaction [measured].
 
     Raises:
         BoardCorrupt: the bytes cannot be applied.
@@ -255,11 +251,9 @@ def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
     updates: list[bytes] = []
     try:
         for entry in entries:
-            unpacked = unpack_updates(entry.payload)
-            updates.extend(unpacked)
-            if entry.kind == "gapped":
-                loaded.waiting += tuple(unpacked)
-        loaded.document.apply_or_raise(updates)
+            updates.extend(unpack_updates(entry.payload))
+        for part in [[update] for update in updates] if is_apart else [updates]:
+            loaded.document.apply_or_raise(part)
     except (MalformedUpdate, DocumentBroken) as error:
         first, last = entries[0], entries[-1]
         raise BoardCorrupt(
@@ -267,7 +261,4 @@ def apply_entries(loaded: LoadedBoard, entries: list[Entry]) -> None:
             board_id=first.board_id,
             seq=first.seq,
         ) from error
-    if loaded.waiting:
-        loaded.document.expect_gaps()
     loaded.document.take_touched()
-    loaded.waiting = still_waiting(loaded.document, loaded.waiting)

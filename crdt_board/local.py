@@ -25,7 +25,7 @@ from crdt_board.control import Question
 from crdt_board.coordination.operations import Operation
 from crdt_board.document import Document
 from crdt_board.engine import Engine
-from crdt_board.errors import BadRequest, BoardError, SchemaMismatch
+from crdt_board.errors import BadRequest, BoardError, SchemaMismatch, Unavailable
 from crdt_board.findings import Findings
 from crdt_board.following import follow_schema
 from crdt_board.forks import new_epoch
@@ -221,6 +221,7 @@ class LocalLink:
             await self.close()
             raise
         self.replica.on_pending = self._wake.set
+        self.replica.on_missing = self._miss
         self._task = asyncio.create_task(self._run(), name=f"replica-{self.board_id}")
         return self._session
 
@@ -363,11 +364,17 @@ class LocalLink:
     def _written(self, number: int, receipt: Receipt) -> None:
         if receipt.error is not None:
             self._fail(receipt.error)
+        elif receipt.first_unready is not None:
+            self._miss()
         else:
             assert self._session is not None
             for rejected in receipt.rejected:
                 self._session.rejections.take_in(rejected.values)
             self.replica.acknowledge(number)
+
+    def _miss(self) -> None:
+        """Either side builds on what the other lacks, which cannot be as long as the store keeps what it was given."""
+        self._fail(Unavailable(f"board {self.board_id} and this replica have not seen the same entries; open it again"))
 
     def _fail(self, error: BoardError) -> None:
         assert self._session is not None

@@ -17,17 +17,17 @@ from crdt_board.cell_operations import Committer
 from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
 from crdt_board.coordinating import CoordinationItem, decide_item, draft_of_commit, undo_of_merge
 from crdt_board.document import Document, DocumentBroken, field_of
-from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate, VersionConflict
+from crdt_board.errors import BoardError, MalformedUpdate, VersionConflict
 from crdt_board.fold import NOWHERE, Fold, bounded_paths
 from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
 from crdt_board.layout import Layout
 from crdt_board.limits import Limits
-from crdt_board.loading import LoadedBoard, still_waiting
+from crdt_board.loading import LoadedBoard
 from crdt_board.patch_rules import check_patch, outgrown, sizes_of
 from crdt_board.patching import apply_patch
 from crdt_board.schema_changes import SchemaItem, migrate, move_from_state, take_over
 from crdt_board.submissions import Submission
-from crdt_board.updates import EMPTY_UPDATE, is_integrated
+from crdt_board.updates import EMPTY_UPDATE
 from crdt_board.validity import (
     Report,
     Unfolded,
@@ -182,15 +182,9 @@ def plan_submissions(loaded: LoadedBoard, batch: Batch, limits: Limits, lessons:
         if misfit is not None:
             updates = [verdict.received for verdict in accepted]
             raise Poisoned(updates, MalformedUpdate(f"{misfit} was given content that it cannot hold"))
-        waited = loaded.waiting
-        plans.extend(_plan_group(loaded, submissions, accepted, limits))
-        moved = {*waited}.symmetric_difference(loaded.waiting)
-        correction = (
-            applying.close_gap(submissions[-1], tuple(moved)) if moved and loaded.document.has_records else None
-        )
-        if correction is not None:
-            touched = bounded_paths(loaded.document.take_touched(), limits.entry_paths_max)
-            plans.append(Plan("update", submissions[-1].author, None, [correction], touched))
+        plan = _plan_group(loaded, submissions[0], accepted, limits)
+        if plan is not None:
+            plans.append(plan)
     return plans
 
 
@@ -417,48 +411,14 @@ def _unfolded(plans: Sequence[Plan], origin: str) -> Unfolded:
     return Unfolded(len(plans), fields, others)
 
 
-def _plan_group(
-    loaded: LoadedBoard, submissions: Sequence[Submission], accepted: list[Accepted], limits: Limits
-) -> list[Plan]:
-    """One author's plans: one of what is whole, and one of what waits for updates that are missing."""
-    state_vector = loaded.document.state_vector()
-    whole: list[Accepted] = []
-    gapped: list[Accepted] = []
-    for each in accepted:
-        (whole if is_integrated(each.update, state_vector) else gapped).append(each)
-    if gapped:
-        loaded.document.expect_gaps()
-    if gapped or loaded.waiting:
-        waiting = still_waiting(loaded.document, (*loaded.waiting, *(each.update for each in gapped)))
-        if gapped and sum(map(len, waiting)) > limits.gapped_bytes_max:
-            raise Poisoned([each.received for each in gapped], _too_much_waits(limits))
-        loaded.waiting = waiting
-    if gapped:
-        missing = {each.received for each in gapped}
-        for submission in submissions:
-            submission.gapped = any(update in missing for update in submission.updates)
+def _plan_group(loaded: LoadedBoard, first: Submission, accepted: Sequence[Accepted], limits: Limits) -> Plan | None:
+    """The plan of what one author of a source sent; None when nothing of it belongs in the journal."""
     paths = bounded_paths(loaded.document.take_touched(), limits.entry_paths_max)
-    first = submissions[0]
-    plans: list[Plan] = []
-    kinds: tuple[tuple[EntryKind, list[Accepted]], ...] = (("update", whole), ("gapped", gapped))
-    for kind, parts in kinds:
-        if parts:
-            touched = () if plans else paths
-            updates = [each.update for each in parts]
-            corrections = [each.correction for each in parts if each.correction != EMPTY_UPDATE]
-            plans.append(
-                Plan(kind, first.author, first.source, updates, touched, first.origin, corrections=corrections)
-            )
-    return plans
-
-
-def _too_much_waits(limits: Limits) -> LimitExceeded:
-    return LimitExceeded(
-        f"updates that build on missing ones take more than {limits.gapped_bytes_max} bytes; send those first",
-        limit="gapped_bytes_max",
-        value=None,
-        maximum=limits.gapped_bytes_max,
-    )
+    if not accepted:
+        return None
+    updates = [each.update for each in accepted]
+    corrections = [each.correction for each in accepted if each.correction != EMPTY_UPDATE]
+    return Plan("update", first.author, first.source, updates, paths, first.origin, corrections=corrections)
 
 
 def _conflict(fold: Fold, sentence: str, changed: list[str]) -> VersionConflict:

@@ -18,15 +18,18 @@ import pycrdt
 from pydantic import JsonValue
 
 from crdt_board.document import Document, escape_path
-from crdt_board.errors import LimitExceeded
+from crdt_board.errors import LimitExceeded, MalformedUpdate
 from crdt_board.layout import TEAM_ROOT, Layout
 from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.readiness import Extent
 from crdt_board.undo import UndoHistory, take_back
-from crdt_board.update_walk import first_clocks
-from crdt_board.updates import EMPTY_UPDATE, clock_of, decode_state_vector, encode_state_vector, is_integrated
+from crdt_board.update_walk import first_clocks, walk
+from crdt_board.updates import EMPTY_UPDATE, clock_of, decode_state_vector, encode_state_vector
+from crdt_board.usual_updates import usual_extent
 from crdt_board.violation import VIOLATIONS
 
 _CHAR_BYTES_MAX = 4
+_DEPTH_MAX = 1_000
 
 _KEY_BYTES = 8
 """What the smallest value of a key takes."""
@@ -97,6 +100,8 @@ class Replica:
         """Called after new local updates were added to ``pending``."""
         self.on_progress: Callable[[], None] = _nothing
         """Called after `acknowledge`, and after ``seq`` or ``version`` moved."""
+        self.on_missing: Callable[[], None] = _nothing
+        """Called when an entry was not taken in, or not all of it: the difference must be asked for."""
         self.watchers: list[Callable[[Sequence[Change]], None]] = []
         """Called with what changed, after every local transaction and every arrival. Must not raise."""
         self._numbered = 0
@@ -205,6 +210,9 @@ class Replica:
     def receive(self, updates: Sequence[bytes], *, agent: str | None, seq: int | None) -> None:
         """Take in what others wrote: entry ``seq`` by ``agent``, or a difference (both None).
 
+        Of an entry, what builds on something that is missing here is left out, and ``on_missing`` called. A difference
+        must be one to a state that this replica has been in.
+
         Raises:
             MalformedUpdate: the bytes are not updates.
             DocumentBroken: yrs panicked; the replica must be built anew.
@@ -311,18 +319,27 @@ class Replica:
     def _take_in(self, arrival: _Arrival) -> None:
         self._receiving = True
         try:
-            self.document.apply_or_raise(arrival.updates)
+            is_whole = self._apply(arrival)
         finally:
             self._receiving = False
-        document = self.document
-        if document.has_records:
-            state = document.state_vector()
-            if not all(is_integrated(update, state) for update in arrival.updates):
-                document.expect_gaps()
-        self.seq = max(self.seq, arrival.seq or 0)  # who is told looks at both
+        if is_whole:
+            self.seq = max(self.seq, arrival.seq or 0)  # who is told looks at both
         self._tell(arrival.agent, local=False, seq=arrival.seq)
-        if arrival.seq is not None:
+        if not is_whole:
+            self.on_missing()
+        elif arrival.seq is not None:
             self.reached(seq=arrival.seq)
+
+    def _apply(self, arrival: _Arrival) -> bool:
+        """Whether everything that arrived was ready; what was not is left out."""
+        if arrival.agent is None and arrival.seq is None:
+            self.document.apply_or_raise(arrival.updates)
+            return True
+        answers = self.document.apply_ready([(update, _extent_of(update)) for update in arrival.updates])
+        for answer in answers:
+            if isinstance(answer, MalformedUpdate):
+                raise answer
+        return not any(answers)
 
     def _tell(self, agent: str | None, *, local: bool, seq: int | None) -> None:
         touched = self.document.take_touched()
@@ -376,6 +393,14 @@ class _Edit:
                 self.opened.__exit__(kind, error, trace)
         finally:
             self.replica._finish(self.agent)
+
+
+def _extent_of(update: bytes) -> Extent:
+    """The extent of an update that the writer of the board has let in."""
+    try:
+        return usual_extent(update, _DEPTH_MAX) or walk(update, _DEPTH_MAX)
+    except MalformedUpdate:
+        return Extent({}, None)  # the difference brings what is in it, or the error
 
 
 def _bytes_at_most(content: JsonValue) -> int:

@@ -143,7 +143,10 @@ class ServerSession:
         return self._control(control.Rejected(n=n, agent=rejections[0].agent, values=values))
 
     def resync(self, after: int) -> Frames:
-        """Ask an own client to push everything after number ``after`` again; its updates in between were not taken."""
+        """Ask an own client to push everything after number ``after`` again; its updates in between were not taken.
+
+        What was handed out after that number is to be forgotten, and not acknowledged: it is handed out again.
+        """
         assert self._acked <= after <= self._received, (self._acked, after, self._received)
         self._received = after
         if self._gap_first is None:

@@ -40,7 +40,7 @@ def capture(loaded: LoadedBoard) -> CapturedBoard:
     fold: Fold = loaded.fold
     loaded.entries_since_snapshot = loaded.bytes_since_snapshot = 0
     return CapturedBoard(
-        raw=encode_snapshot(loaded.document, loaded.waiting),
+        raw=encode_snapshot(loaded.document),
         checksum=loaded.document.checksum(),
         layout=loaded.document.layout,
         seq=fold.seq,

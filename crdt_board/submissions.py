@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from crdt_board.errors import BoardError
 from crdt_board.fold import NOWHERE
+from crdt_board.readiness import Extent
 from crdt_board.rejections import Rejection
 
 
@@ -22,14 +23,15 @@ class Rejected:
 class Receipt:
     """What became of a submission.
 
-    ``seq`` is the journal's end at which it is durable. ``gapped``: some of its updates build on others that are
-    missing; they are kept, but the sender should send again from the board's state vector. ``error``: the updates
+    ``seq`` is the journal's end at which it is durable. ``first_unready``: the index of the first update that builds
+    on something which is missing here; nothing is kept of such updates, and the sender is to send them again after the
+    difference to the board's state vector. ``error``: the updates
     that were malformed are refused, the others are durable; or all are refused, and ``seq`` is None. ``rejected``:
     values that the board's schema does not allow; they were taken back, and everything else is durable.
     """
 
     seq: int | None
-    gapped: bool = False
+    first_unready: int | None = None
     error: BoardError | None = None
     rejected: tuple[Rejected, ...] = ()
 
@@ -51,7 +53,9 @@ class Submission:
     since: int | None = None
     schema: int | None = None
     """The number of the schema that their author writes under; None when it knows of none."""
-    gapped: bool = False
+    extents: Sequence[Extent] = ()
+    """What each of the updates holds and builds on; made when it is submitted."""
+    first_unready: int | None = None
     error: BoardError | None = None
     rejected: list[Rejected] = field(default_factory=list)
     decided: bool = False
@@ -62,7 +66,9 @@ class Submission:
         return sum(map(len, self.updates))
 
     def finish(self, seq: int) -> None:
-        self._decide(Receipt(seq=seq, gapped=self.gapped, error=self.error, rejected=tuple(self.rejected)))
+        self._decide(
+            Receipt(seq=seq, first_unready=self.first_unready, error=self.error, rejected=tuple(self.rejected))
+        )
 
     def refuse(self, error: BoardError) -> None:
         self._decide(Receipt(seq=None, error=error))

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
+from crdt_board.readiness import Extent, Section, extent_of
 from crdt_board.update_walk import skip_value
 
 _CLOCK_END = 1 << 31
@@ -50,19 +51,26 @@ def _item(kind: int, *, keyed: bool = True) -> bytes:
     return _one_of(*places)
 
 
-_TEXT = _item(4, keyed=False) + b"(" + _CHUNK + b")"
-_VALUES = _item(8)
-_TYPE = _item(7)
-_GONE = _one_of(_item(1), rb"[\x00\x0a]")  # deleted, collected, or left out
+_TEXT = b"(" + _item(4, keyed=False) + b")(" + _CHUNK + b")"
+_VALUES = b"(" + _item(8) + b")"
+_TYPE = b"(" + _item(7) + b")"
+_GONE = _one_of(b"(" + _item(1) + b")", rb"\x00")  # deleted, collected
 
 _RANGE = _CLOCK + _CLOCK
 _RANGES = _CLIENT + _one_of(*(rb"\x%02x" % count + _RANGE * count for count in range(1, 5)))
-_DELETIONS = _one_of(rb"\x00", *(rb"\x%02x" % count + _RANGES * count for count in (1, 2)))
+_DELETIONS = b"(" + _one_of(rb"\x00", *(rb"\x%02x" % count + _RANGES * count for count in (1, 2))) + b")"
 
 _ONE_STRUCT = re.compile(
-    rb"\x01\x01(" + _CLIENT + b")(" + _CLOCK + b")" + _one_of(_TEXT, _VALUES + rb"\x01" + _VALUE) + _DELETIONS,
+    rb"\x01\x01(" + _CLIENT + b")(" + _CLOCK + b")"
+    + _one_of(
+        rb"[\x44\x84]\1(" + _CLOCK + b")(" + _CHUNK + b")",  # text beside what the same client wrote
+        rb"[\x48\x88\x68\xa8]\1(" + _CLOCK + rb")\x01" + _VALUE,
+        _TEXT,
+        _VALUES + rb"\x01" + _VALUE,
+    )
+    + _DELETIONS,
     re.DOTALL,
-)
+)  # fmt: skip
 _SECTION = re.compile(rb"([\x01-\x7f])(" + _CLIENT + b")(" + _CLOCK + b")", re.DOTALL)
 _STRUCT = re.compile(
     _one_of(
@@ -75,42 +83,91 @@ _STRUCT = re.compile(
 )
 _ONE_VALUE = re.compile(_VALUE, re.DOTALL)
 _END = re.compile(_DELETIONS, re.DOTALL)
+_NUMBER = re.compile(_number(10), re.DOTALL)
+_ONE_ID = re.compile(b"(" + _CLIENT + b")(" + _CLOCK + b")", re.DOTALL)
 
 
-def usual_ends(update: bytes, depth_max: int) -> dict[int, int] | None:
+def usual_extent(update: bytes, depth_max: int) -> Extent | None:
     """What `walk(update, depth_max)` returns, or None when only the walk can tell.
 
-    Costs 0.6 µs for one struct, 1 µs for each of several.
+    Costs 1 µs for one struct, 1.5 µs for each of several.
     """
     match = _ONE_STRUCT.fullmatch(update)
     try:
         if match is None or depth_max < 1:
             return _several(update, depth_max)
-        client, clock, text = match.groups()
-        return {_client(client): _value(clock) + (1 if text is None else _ticks(text))}
+        client, clock, typed_beside, typed, set_beside, text_place, text, place, deletions = match.groups()
+        text = text or typed
+        writer, begin = _client(client), _clock(clock)
+        needs = {writer: begin}
+        beside = typed_beside or set_beside
+        if beside is not None:
+            if _clock(beside) >= begin:
+                return None
+        else:
+            for other, known in _links(place or text_place):
+                if other != writer:
+                    needs[other] = max(needs.get(other, 0), known + 1)
+                elif known >= begin:
+                    return None
+        ends = {writer: begin + (1 if text is None else _ticks(text))}
+        if deletions != b"\x00":
+            _need_deleted(deletions, ends, needs)
+        return Extent(ends, needs)
     except (MalformedUpdate, UnicodeDecodeError):
         return None
 
 
-def _several(update: bytes, depth_max: int) -> dict[int, int] | None:
-    ends: dict[int, int] = {}
+def _links(place: bytes) -> list[tuple[int, int]]:
+    """The structs that an item refers to; ``place`` is how it begins, and perhaps a key behind that."""
+    flags = place[0] & 0xC0
+    position = 1 if flags else 2
+    if not flags and place[1]:
+        return []  # in a root
+    match = _ONE_ID.match(place, position)
+    assert match is not None, place
+    client, clock = match.groups()
+    if flags != 0xC0:
+        return [(_client(client), _clock(clock))]
+    second = _ONE_ID.match(place, match.end())
+    assert second is not None, place
+    return [(_client(client), _clock(clock)), (_client(second[1]), _clock(second[2]))]
+
+
+def _need_deleted(deletions: bytes, ends: dict[int, int], needs: dict[int, int]) -> None:
+    numbers = iter(_NUMBER.findall(deletions))
+    for _ in range(_value(next(numbers))):
+        client = _client(next(numbers))
+        for _ in range(_value(next(numbers))):
+            end = _clock(next(numbers)) + _value(next(numbers))
+            if end > ends.get(client, 0):
+                needs[client] = max(needs.get(client, 0), end)
+
+
+def _several(update: bytes, depth_max: int) -> Extent | None:
+    sections: dict[int, Section] = {}
     position, left = 1, depth_max  # no chain of fewer structs than that is too deep
     texts = lists = False
     for _ in range(update[0] if update else 0):
-        section = _SECTION.match(update, position)
-        if section is None:
+        found = _SECTION.match(update, position)
+        if found is None:
             return None
-        structs, client, clock = section[1][0], _client(section[2]), _value(section[3])
+        structs, client, clock = found[1][0], _client(found[2]), _clock(found[3])
         left -= structs
-        if left < 0 or client in ends:
+        if left < 0 or client in sections:
             return None
-        position = section.end()
+        sections[client] = section = Section(client, clock)
+        position = found.end()
         for _ in range(structs):
             match = _STRUCT.match(update, position)
             if match is None:
                 return None
             position = match.end()
-            text, values, made, gone = match.groups()
+            text_place, text, values_place, values, made_place, made, gone_place, gone = match.groups()
+            place = text_place or values_place or made_place or gone_place
+            if place is not None:
+                for link in _links(place):
+                    section.link(clock, link)
             if text is not None:
                 texts = True
                 clock += _ticks(text)
@@ -124,9 +181,14 @@ def _several(update: bytes, depth_max: int) -> dict[int, int] | None:
                 clock += _value(gone)
         if clock >= _CLOCK_END:
             return None
-        ends[client] = clock
-    is_safe = not (texts and lists)  # no text is inside a list
-    return ends if is_safe and _END.fullmatch(update, position) else None
+        section.end = clock
+    end = _END.fullmatch(update, position)
+    if end is None or (texts and lists):  # else no text is inside a list
+        return None
+    ends = {client: section.end for client, section in sections.items()}
+    deleted: dict[int, int] = {}
+    _need_deleted(end[1], ends, deleted)
+    return extent_of(sections, deleted)
 
 
 def _skip_values(update: bytes, position: int, count: int, depth_max: int) -> int:
@@ -158,3 +220,6 @@ def _value(encoded: bytes) -> int:
 
 
 _client = lru_cache(_CLIENTS_REMEMBERED)(_value)
+
+_clock = lru_cache(_CLIENTS_REMEMBERED)(_value)
+"""The clock of what was written last is soon the neighbour's of what is written next."""

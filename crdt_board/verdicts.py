@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import pycrdt
 
-from crdt_board.audit import Audit, Certain, NotReadable, Refusal, roots_of
+from crdt_board.audit import Audit, Certain, NotReadable, Refusal
 from crdt_board.compensation import take_back
 from crdt_board.document import Document
 from crdt_board.errors import LimitExceeded
 from crdt_board.limits import Limits
-from crdt_board.misplaced import find_misplaced
 from crdt_board.rules import Problem
 from crdt_board.updates import EMPTY_UPDATE
 
@@ -106,27 +104,3 @@ def judged(
 
 def _taken_back(document: Document, refusals: Sequence[Refusal]) -> bytes:
     return document.capture(lambda: take_back(document, [refusal.undo for refusal in refusals]))
-
-
-def closed_gap(
-    document: Document, audit: Audit, updates: Sequence[bytes], spend: Callable[[int], None]
-) -> bytes | None:
-    """Check all records, after ``updates`` were applied that waited for others or had been waited for.
-
-    Returns what takes back what breaks a rule, None when nothing does.
-
-    Raises:
-        MalformedUpdate, LimitExceeded: as `judged`.
-    """
-    corrections: list[bytes] = []
-    whole = document.encode()
-    spend(len(whole) // _SCAN_SHARE)
-    for update in updates:
-        misplaced = find_misplaced(whole, update, roots_of(document))
-        if misplaced is not None:
-            corrections.append(document.capture(partial(document.doc.apply_update, misplaced.removal)))
-    audit.note_records()
-    refusals = audit.refusals((), lambda _field: False)
-    if refusals:
-        corrections.append(_taken_back(document, refusals))
-    return pycrdt.merge_updates(*corrections) if corrections else None

@@ -158,15 +158,15 @@ async def test_an_id_whose_session_ended_without_a_word_is_never_granted_again()
         assert await engine.read(lambda document: str(document.text("draft"))) == "ab"
 
 
-@pytest.mark.parametrize("what", ["unsent", "gapped"])
+@pytest.mark.parametrize("what", ["unsent", "unready"])
 async def test_an_id_is_not_taken_back_while_something_is_missing(what: str) -> None:
-    """What was written under an id and is not in the document, or only waits there, keeps the id from being granted."""
+    """What was written under an id and is not in the document keeps the id from being granted."""
     async with opened(MemoryStore()) as engine:
         session = await Session(engine).start()
         first, second = session.type("a"), session.type("b")
-        if what == "gapped":
-            assert (await session.send(second)).gapped
-            engine.take_back(session.client_id, session, clock=0)
+        if what == "unready":
+            assert (await session.send(second)).first_unready == 0
+            engine.take_back(session.client_id, session, clock=2)
         else:
             await session.send(first)
             session.end()

@@ -306,7 +306,7 @@ async def test_an_oversize_update_is_refused_at_once() -> None:
 
 async def test_a_panic_costs_only_the_update_that_caused_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """H1: when yrs panics, the document is rebuilt, the guilty update refused, and every other one is kept."""
-    apply = Document.apply
+    apply = Document.apply_ready
     async with opened(Shared()) as engine:
         good, evil = Peer(engine, "good"), Peer(engine, "evil")
         poison = evil.edit("evil")
@@ -314,46 +314,60 @@ async def test_a_panic_costs_only_the_update_that_caused_it(monkeypatch: pytest.
         def panicking(self: Document, updates: Any) -> Any:
             updates = list(updates)
             answers = apply(self, updates)
-            if poison in updates:
+            if any(update == poison for update, _ in updates):
                 raise DocumentBroken("a panic")
             return answers
 
-        monkeypatch.setattr(Document, "apply", panicking)
+        monkeypatch.setattr(Document, "apply_ready", panicking)
         kept, refused = await asyncio.gather(good.send(good.edit("good")), evil.send(poison))
         assert kept.error is None
         assert isinstance(refused.error, MalformedUpdate)
         assert await text_of(engine) == "good"
 
 
-async def test_a_gapped_update_is_kept_but_not_acknowledged_as_whole() -> None:
-    """An update that builds on a missing one is journalled and reported; it appears when the missing one comes."""
+async def test_an_update_that_is_not_ready_is_neither_kept_nor_acknowledged() -> None:
+    """One that builds on a missing one changes nothing, and its sender is told; sent again later, it is taken."""
     store = Shared()
     async with opened(store) as engine:
         peer = Peer(engine)
         first, second, third = peer.edit("1"), peer.edit("2"), peer.edit("3")
-        assert not (await peer.send(first)).gapped
-        assert (await peer.send(third)).gapped
+        assert (await peer.send(first)).first_unready is None
+        assert (await peer.send(third)).first_unready == 0
+        assert (await peer.send(second, third)).first_unready is None
+        assert (await text_of(engine), engine.seq) == ("123", 2)
+
+
+async def test_what_is_ready_beside_what_is_not_is_kept() -> None:
+    """Of one submission the ready updates are journalled, and the first of the others is named."""
+    async with opened(Shared()) as engine:
+        peer, other = Peer(engine), Peer(engine, "other")
+        first, _, third = peer.edit("1"), peer.edit("2"), peer.edit("3")
+        assert (await peer.send(first, third, other.edit("x"))).first_unready == 1
+        assert sorted(await text_of(engine)) == ["1", "x"]
+
+
+async def test_a_deletion_of_what_is_not_known_is_not_ready() -> None:
+    """It would take nothing away here, and might later: it is asked for again with what it deletes."""
+    async with opened(Shared()) as engine:
+        peer = Peer(engine)
+        draft = peer.document.text("draft")
+        typed = peer.edit("hello")
+        deleted = peer.document.capture(lambda: draft.__delitem__(slice(0, 2)))
+        assert (await peer.send(deleted)).first_unready == 0
+        assert (await peer.send(typed, deleted)).first_unready is None
+        assert await text_of(engine) == "llo"
+
+
+async def test_of_a_difference_the_ready_part_is_taken() -> None:
+    """A peer that itself waits for something sends that along; it has no more, so it is not asked again."""
+    async with opened(Shared()) as engine:
+        peer = Peer(engine)
+        first, second, third = peer.edit("1"), peer.edit("2"), peer.edit("3")
+        holed = pycrdt.merge_updates(first, third)
+        assert (await peer.send(holed, is_difference=True)).first_unready is None
         assert await text_of(engine) == "1"
-    async with opened(store) as engine:
-        peer = Peer(engine)
-        assert not (await peer.send(second)).gapped
-        assert await text_of(engine) == "123"
-
-
-async def test_a_snapshot_keeps_what_still_waits() -> None:
-    """A board that is reloaded from a snapshot still knows the updates that wait for others."""
-    store = Shared()
-    limits = replace(DEFAULT_LIMITS, snapshot_every_entries=1)
-    async with opened(store, limits=limits) as engine:
-        peer = Peer(engine)
-        first, second, third = peer.edit("1"), peer.edit("2"), peer.edit("3")
-        await peer.send(first)
-        await peer.send(third)
-        other = Peer(engine)
-        while not any(snapshot.seq > 1 for snapshot in await store.snapshots(BOARD)):
-            await other.send(other.set(budget=1))  # while one snapshot is being taken, no other begins
-    async with opened(store) as engine:
-        await Peer(engine).send(second)
+        assert (await peer.send(second)).first_unready is None
+        await peer.send(holed, is_difference=True)
         assert await text_of(engine) == "123"
 
 
@@ -655,38 +669,6 @@ async def test_updates_of_pycrdt_clients_at_the_edges_of_client_ids_survive() ->
         fresh.apply_update(state)
         assert str(fresh.get("draft", type=pycrdt.Text)) == "xxxx"
         assert decode_state_vector(await engine.read(Document.state_vector)) == dict.fromkeys(ids, 1)
-
-
-async def test_waiting_updates_of_another_process_survive_a_snapshot() -> None:
-    """What one process journalled as waiting is kept by another one's snapshot, insertions and deletions alike."""
-    store = Shared()
-    peer = Peer(None)  # type: ignore[arg-type]  # it only edits
-    draft = peer.document.text("draft")
-    first, second, third = peer.edit("one "), peer.edit("two "), peer.edit("three ")
-    deletion = peer.document.capture(lambda: draft.__delitem__(slice(4, 8)))
-    async with opened(store) as one, opened(store, limits=replace(DEFAULT_LIMITS, snapshot_every_entries=1)) as two:
-        for update in (third, deletion):
-            assert (await Peer(one).send(update)).gapped
-        other = Peer(two)
-        while not any(snapshot.seq > 2 for snapshot in await store.snapshots(BOARD)):
-            await other.send(other.set(budget=1))
-    async with opened(store) as engine:
-        await Peer(engine).send(first, second)
-        assert await text_of(engine) == "one three "
-
-
-async def test_too_much_that_waits_is_refused() -> None:
-    """Updates that build on missing ones are kept up to a limit; beyond it their sender is told, and others go on."""
-    async with opened(Shared(), limits=replace(DEFAULT_LIMITS, gapped_bytes_max=200)) as engine:
-        peer, other = Peer(engine), Peer(engine, "other")
-        first, small, large = peer.edit("1"), peer.edit("2"), peer.edit("3" * 300)
-        assert (await peer.send(small)).gapped
-        refused = await peer.send(large)
-        assert isinstance(refused.error, LimitExceeded)
-        assert refused.error.limit == "gapped_bytes_max"
-        assert (await other.send(other.edit("x"))).error is None
-        await peer.send(first)
-        assert sorted(await text_of(engine)) == ["1", "2", "x"]
 
 
 async def test_closing_gives_up_on_a_store_that_fails() -> None:

@@ -215,7 +215,7 @@ class World:
         if updates:
             receipt = await _submit(session.process.engine, updates, session.source)
             assert receipt.error is None
-            assert not receipt.gapped
+            assert receipt.first_unready is None
             replica.acknowledge(replica.last_number)
             self.acknowledged += session.marks
             session.marks = []

@@ -65,7 +65,7 @@ class Origins:
         """
         for update in updates:
             starts = first_clocks(update)
-            for client, end in walk(update, _DEPTH_MAX).items():
+            for client, end in walk(update, _DEPTH_MAX).ends.items():
                 ends = self._ends.setdefault(client, [0])
                 if end > ends[-1] and end > starts.get(client, 0):
                     ends.append(end)

@@ -69,6 +69,8 @@ class Peer:
         self._synced_at: int | None = None
         self._missed_presence = False
         self._ack: tuple[int, int] | None = None
+        self._resyncs = 0  # receipts of what was submitted before the latest one acknowledge nothing
+        self._has_asked = False
         self._requests: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
         self._has_model = False
@@ -236,24 +238,39 @@ class Peer:
                 source=self,
                 origin=self._origin,
                 schema=self._schema,
-                written=partial(self._written, event.last_number, len(event.updates)),
+                written=partial(self._written, self._resyncs, event.last_number, len(event.updates)),
                 is_difference=event.is_difference,
                 since=self._synced_at,
             )
         )
 
-    def _written(self, number: int | None, count: int, receipt: Receipt) -> None:
+    def _written(self, resyncs: int, number: int | None, count: int, receipt: Receipt) -> None:
+        if resyncs != self._resyncs:
+            number = None  # it is sent again
         for rejected in receipt.rejected:
             guilty = None if number is None else number - count + 1 + rejected.index
             self._send(self._session.rejected(guilty, rejected.values))
         if receipt.error is not None:
             self.end(receipt.error)
-        elif receipt.gapped:
-            self._send(self._session.step1(self._engine.state_vector()))
+        elif receipt.first_unready is not None:
+            self._ask_for_the_rest()
+            if number is not None:
+                self._resyncs += 1
+                self._send(self._session.resync(number - count + receipt.first_unready))
         elif number is not None and receipt.seq is not None:
             if self._ack is None:
                 asyncio.get_running_loop().call_soon(self._send_ack)
             self._ack = (number, receipt.seq)
+
+    def _ask_for_the_rest(self) -> None:
+        """Send a step 1, once for all that was decided in this turn of the loop."""
+        if not self._has_asked:
+            self._has_asked = True
+            asyncio.get_running_loop().call_soon(self._ask_again)
+            self._send(self._session.step1(self._engine.state_vector()))
+
+    def _ask_again(self) -> None:
+        self._has_asked = False
 
     def _send_ack(self) -> None:
         """One acknowledgement covers everything that became durable in this turn of the loop."""

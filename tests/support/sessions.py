@@ -121,7 +121,7 @@ class Crowd:
         )
         receipt = await told
         assert receipt.error is None, receipt.error
-        assert not receipt.gapped
+        assert receipt.first_unready is None
         replica.acknowledge(replica.last_number)
 
 

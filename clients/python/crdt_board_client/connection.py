@@ -299,6 +299,7 @@ class Connection:
             link.on_replica(link.replica)
         elif link.replica.document.client_id != hello.client_id:
             raise ProtocolError("the server granted another client id than this replica has")
+        link.replica.on_missing = self._miss
         link.replica.update_bytes_max = hello.limits.update_bytes_max
         follow_schema(link.replica, link.model, hello.layout, hello.schema_version)
         self._sender = asyncio.create_task(self._send_until_it_fails(), name=f"sender-{link.board_id}")
