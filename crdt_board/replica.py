@@ -396,11 +396,7 @@ class _Edit:
 
 
 def _extent_of(update: bytes) -> Extent:
-    """The extent of an update that the writer of the board has let in."""
-    try:
-        return usual_extent(update, _DEPTH_MAX) or walk(update, _DEPTH_MAX)
-    except MalformedUpdate:
-        return Extent({}, None)  # the difference brings what is in it, or the error
+    return usual_extent(update, _DEPTH_MAX) or walk(update, _DEPTH_MAX)
 
 
 def _bytes_at_most(content: JsonValue) -> int:
