@@ -141,10 +141,7 @@ class Forger:
 
 
 def slices(source: random.Random, client: int, *, length: int = 40) -> list[bytes]:
-    """One client's text in overlapping pieces, cut at random and in any order: most wait for others.
-
-    A few of them are enough to make yrs use memory after it was freed, when it is given them as they come [measured].
-    """
+    """One client's text in overlapping pieces, cut at random and in any order: most wait for others."""
     made: list[bytes] = []
     for _ in range(source.randint(6, 20)):
         begin = source.randrange(length)
