@@ -18,14 +18,14 @@ class _Cut(Section):
     def __init__(self, client: int, begin: int) -> None:
         super().__init__(client, begin)
         self.structs: list[tuple[int, int, int]] = []
-        """The clock, and the first and last position in the bytes."""
+        """The clock behind it, and the first and last position in the bytes."""
 
 
 def ready_part(update: bytes, known: Mapping[int, int], depth_max: int) -> bytes:
     """What of ``update``, which has passed `walk`, a document that has reached these clocks can take in now.
 
-    The update without the structs, and the deletions, that wait for something. It may repeat what is known. Costs some
-    4 µs a struct.
+    The update without the structs, and the deletions, that wait for something, and without those structs at the
+    beginning of each client's that are known. Costs some 4 µs a struct.
     """
     reader = Reader(update)
     sections: dict[int, _Cut] = {}
@@ -35,7 +35,7 @@ def ready_part(update: bytes, known: Mapping[int, int], depth_max: int) -> bytes
     reached = reach(sections, known)
     parts: list[bytes] = []
     for client, section in sections.items():
-        inside = [struct for struct in section.structs if struct[0] < reached.get(client, 0)]
+        inside = [struct for struct in section.structs if struct[0] <= reached.get(client, 0)]
         if inside and section.begin <= known.get(client, 0):
             head = write_varuint(len(inside)) + write_varuint(client) + write_varuint(section.begin)
             parts.append(head + update[inside[0][1] : inside[-1][2]])
@@ -43,7 +43,7 @@ def ready_part(update: bytes, known: Mapping[int, int], depth_max: int) -> bytes
 
 
 def _read_section(reader: Reader, structs: int, section: _Cut, known: Mapping[int, int], depth_max: int) -> _Cut:
-    """Read all structs of a client into ``section``, and begin it anew behind a hole in what is known."""
+    """Read all structs of a client into ``section``, and begin it anew behind what is known."""
     clock, is_over = section.begin, False
     section.end = clock
     for _ in range(structs):
@@ -55,12 +55,12 @@ def _read_section(reader: Reader, structs: int, section: _Cut, known: Mapping[in
             read_place(reader, info, noted, clock)
             length = read_content(reader, info & KIND, depth_max)
         clock += length
-        if info == SKIP:
-            is_over = is_over or clock > known.get(section.client, 0)
-            if not is_over:
-                section = _Cut(section.client, clock)
+        if not section.structs and clock <= known.get(section.client, 0):
+            section = _Cut(section.client, clock)
+        elif info == SKIP:
+            is_over = True
         elif not is_over:
-            section.structs.append((clock - length, start, reader.position))
+            section.structs.append((clock, start, reader.position))
             section.links += noted.links
             section.end = clock
     return section
