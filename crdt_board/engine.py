@@ -74,6 +74,7 @@ from crdt_board.publishing import Listener, Listeners, PublishedEntry
 from crdt_board.rules import check_layout
 from crdt_board.schema_changes import SchemaItem, named_keys
 from crdt_board.schemas import BoardSchemas
+from crdt_board.scratch import plan_expiry
 from crdt_board.store.appends import deleted
 from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store, Tombstone
 from crdt_board.submissions import Submission
@@ -558,8 +559,7 @@ class Engine:
         try:
             while not (self._closing and self._is_idle()):
                 if self._is_idle():
-                    self._wake.clear()
-                    await self._wake.wait()
+                    await self._rest()
                 else:
                     await self._step()
             if not isinstance(self.failure, BoardDeleted):
@@ -575,10 +575,36 @@ class Engine:
             self._stop(BoardClosed(f"board {self.board_id} stopped after an internal failure; open it again"))
 
     def _is_idle(self) -> bool:
-        return not self._inbox and not self._foreign_news
+        return not self._inbox and not self._foreign_news and not self._has_expired()
+
+    async def _rest(self) -> None:
+        """Return when there is something to do, or something may have run out."""
+        self._wake.clear()
+        due = self._loaded.fold.scratch.due_at()
+        left = None if due is None else min((due - self._clock.now_ms()) / 1000, self.limits.scratch_look_seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._wake.wait()
+
+    def _has_expired(self) -> bool:
+        due = self._loaded.fold.scratch.due_at()
+        return due is not None and due <= self._clock.now_ms()
+
+    async def _expire(self) -> None:
+        """Remove a page of what has run out of scratch fields, if it is still there."""
+        await self._catch_up()
+        while due := self._loaded.fold.scratch.due(self._clock.now_ms(), self.limits.scratch_page_keys):
+            plan, gone = plan_expiry(self._loaded, due, self.limits)
+            if plan is None or await self._append_one(plan):
+                self._loaded.fold.scratch.forget(gone)
+                return
+            await self._reload()
+            await self._catch_up()
 
     async def _step(self) -> None:
         await self._look_at_news()
+        if self._has_expired():
+            await self._until_store_answers(self._expire, recover=self._recover)
         while (read := self._inbox.take_read()) is not None:
             if not read.run(self._loaded.document):
                 await self._until_store_answers(self._reload)
@@ -931,6 +957,7 @@ class Engine:
         newest = self._schemas.newest
         if newest is not None and newest is not self._loaded.document.layout:
             self._loaded.document.declare(newest)
+        self._loaded.track_scratch()
 
     async def _head(self) -> BoardHead:
         head = await self._store.head(self.board_id)

@@ -66,6 +66,12 @@ class Limits:
     """What taking back the refused writes of one peer may cost, while it is connected."""
     rejections_told_max: int = 100
     """Refused values of one submission that its sender is told of."""
+    scratch_keys_max: int = 10_000
+    """Keys of one scratch field whose last writes are known each by itself; older ones count as one."""
+    scratch_page_keys: int = 1_000
+    """Keys of a scratch field that are removed in one go when they ran out: everybody else waits for so long."""
+    scratch_look_seconds: float = 60.0
+    """How long the writer of a board with scratch fields goes without looking at the clock."""
     entry_paths_max: int = 32
     """Touched paths kept per entry; more are folded into their field names."""
     gapped_bytes_max: int = 64 * 1024
