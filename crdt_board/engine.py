@@ -46,6 +46,7 @@ from crdt_board.errors import (
 from crdt_board.fold import NOWHERE
 from crdt_board.forks import new_fork
 from crdt_board.group_commit import GroupCommit
+from crdt_board.headroom import Headroom
 from crdt_board.history import BoardHistory
 from crdt_board.history.compaction import tidy_in_background
 from crdt_board.inbox import Inbox, ReadItem, read_item
@@ -75,6 +76,7 @@ from crdt_board.rules import check_layout
 from crdt_board.schema_changes import SchemaItem, named_keys
 from crdt_board.schemas import BoardSchemas
 from crdt_board.scratch import plan_expiry
+from crdt_board.sizes import writer_warnings
 from crdt_board.store.appends import deleted
 from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store, Tombstone
 from crdt_board.submissions import Submission
@@ -151,6 +153,8 @@ class Engine:
         self._suspects = Suspects(limits)
         self._deadlines = Deadlines(clock, self._let_run_out)
         self._deadlines.watch(loaded.document)
+        self._headroom = Headroom(limits)
+        self._warn()
         self._snapshot_task: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
         self._tidying = (
@@ -974,10 +978,18 @@ class Engine:
             loaded.entries_since_snapshot >= limits.snapshot_every_entries
             or loaded.bytes_since_snapshot >= limits.snapshot_every_bytes
         ) and (self._snapshot_task is None or self._snapshot_task.done()):
+            self._warn()
             self._snapshot_task = asyncio.create_task(
                 snapshots.save(self._store, self.board_id, snapshots.capture(loaded), limits),
                 name=f"snapshot-{self.board_id}",
             )
+
+    def _warn(self) -> None:
+        """Log what is near a bound, once; as often as there is a snapshot, since one is far shorter than the last fifth
+        of any bound."""
+        measures = writer_warnings(self._loaded, self.limits)
+        for warning in self._headroom.look_at_all(self._loaded.document, measures):
+            logger.warning("board %s is near a limit, beyond which edits are refused: %s", self.board_id, warning)
 
     async def _close_with_snapshot(self) -> None:
         if self._snapshot_task is not None:

@@ -238,6 +238,15 @@ async def test_the_command_line_shows_a_boards_past(client: httpx.AsyncClient, d
     assert [each["agent"] for each in json.loads(await run("blame", BOARD, "draft", "--json"))] == ["ann", "bob", "ann"]
     assert "bob, version 2 (review)" in await run("blame", BOARD, "draft")
     assert "are intact" in await run("verify", BOARD)
+    sizes = json.loads(await run("sizes", BOARD, "--json"))
+    assert {each["name"]: each["items"] for each in sizes["fields"]} == {
+        "status": None,
+        "plan": 1,
+        "findings": 1,
+        "draft": 34,
+    }
+    assert (sizes["checkpoints"], sizes["warnings"]) == (2, [])
+    assert "0 % of 10,000,000" in await run("sizes", BOARD)
 
 
 @pytest.mark.parametrize("place", ["file", "server"])

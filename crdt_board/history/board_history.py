@@ -24,9 +24,11 @@ from crdt_board.history.retention import CompactionReport, Retention
 from crdt_board.history.verification import Verification
 from crdt_board.journal import unpack_updates, verify_chain
 from crdt_board.layout import Layout
+from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
 from crdt_board.positions import blocks_in_order
 from crdt_board.schemas import BoardSchemas
+from crdt_board.sizes import BoardSizes, board_sizes
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
 
@@ -228,6 +230,13 @@ class BoardHistory:
         ):
             heads += page
         return [Fork(board_id=head.board_id, parent=head.parent, created_ms=head.created_ms) for head in heads]
+
+    async def sizes(self) -> BoardSizes:
+        """How large the board is now, field by field and in the store, and how near its bounds."""
+        async with self._looking:
+            head = await self._head()
+            loaded = await load_board(self._store, head, await self._layout(None))
+            return board_sizes(loaded, head, await self._store.sizes(self._board_id), DEFAULT_LIMITS)
 
     async def verify(self, on_progress: Callable[[int, int], None] = _no_progress) -> Verification:
         """Read everything that is stored of the board and compare it: hashes, chains, states, snapshots, head.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, JsonValue
 
-from crdt_board.control import Blame, Diff, ListEdits, ListEntries, ListForks, Question, Verify
+from crdt_board.control import Blame, Diff, ListEdits, ListEntries, ListForks, Measure, Question, Verify
 from crdt_board.history.board_history import BoardHistory
 
 
@@ -23,6 +23,8 @@ async def answer_question(history: BoardHistory, question: Question) -> JsonValu
             return _list(await history.blame(path, version))
         case Verify():
             return _plain(await history.verify())
+        case Measure():
+            return _plain(await history.sizes())
         case ListForks():
             return _list(await history.forks())
 

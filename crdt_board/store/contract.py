@@ -101,6 +101,18 @@ class BaseMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSizes:
+    """What is stored of a board: its entries after the base, with the bytes of their updates and checkpoints; its
+    checkpoints; its snapshots and base, with their bytes."""
+
+    entries: int = 0
+    entry_bytes: int = 0
+    checkpoints: int = 0
+    snapshots: int = 0
+    snapshot_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
     """An idempotency key that was used: by which request, and the version that it led to."""
 
@@ -311,6 +323,10 @@ class Store(Protocol):
 
     async def base(self, board_id: str) -> BaseRecord | None:
         """What the journal up to the head's ``base_seq`` has become; None while all of it is there."""
+        ...
+
+    async def sizes(self, board_id: str) -> StoredSizes:
+        """How much is stored of the board; all zero when there is none. Reads every row that it counts."""
         ...
 
     async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:

@@ -29,6 +29,7 @@ from crdt_board.store.contract import (
     NewBoard,
     SchemaRecord,
     SnapshotRecord,
+    StoredSizes,
     Tombstone,
 )
 
@@ -252,6 +253,21 @@ class MemoryStore:
     async def base(self, board_id: str) -> BaseRecord | None:
         board = self._find(board_id)
         return board.base if board else None
+
+    async def sizes(self, board_id: str) -> StoredSizes:
+        board = self._find(board_id)
+        if board is None:
+            return StoredSizes()
+        entries = [entry for entry in board.entries if entry.seq > board.head.base_seq]
+        snapshots = [len(each.data) for each in board.snapshots.values()]
+        bases = [len(board.base.data) + len(board.base.origins)] if board.base else []
+        return StoredSizes(
+            entries=len(entries),
+            entry_bytes=sum(len(entry.payload) + len(entry.checkpoint.encode()) for entry in entries),
+            checkpoints=len(await self.checkpoints(board_id, limit=len(board.checkpoints))),
+            snapshots=len(snapshots) + len(bases),
+            snapshot_bytes=sum(snapshots) + sum(bases),
+        )
 
     async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
         board = self._find(board_id)

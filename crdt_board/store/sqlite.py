@@ -30,6 +30,7 @@ from crdt_board.store.contract import (
     NewBoard,
     SchemaRecord,
     SnapshotRecord,
+    StoredSizes,
     Tombstone,
 )
 from crdt_board.store.sql_files import load_statements
@@ -190,6 +191,9 @@ class SqliteStore:
     async def base(self, board_id: str) -> BaseRecord | None:
         found = await self._read(rows.read_base, "base", board_id, seq_column=0)
         return found[0] if found else None
+
+    async def sizes(self, board_id: str) -> StoredSizes:
+        return (await self._read(rows.read_sizes, "sizes", board_id))[0]
 
     async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
         return await self._read(rows.read_number, "keyed_versions", board_id, at_most=_clamp(at_most))

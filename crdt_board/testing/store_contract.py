@@ -24,7 +24,7 @@ from crdt_board.clock import ManualClock
 from crdt_board.errors import BoardDeleted, NotFound, StoreUnavailable
 from crdt_board.journal import GENESIS_HASH as NO_ENTRY
 from crdt_board.journal import verify_chain
-from crdt_board.store.contract import Appended, BoardHead, HeadMoved, Store
+from crdt_board.store.contract import Appended, BoardHead, HeadMoved, Store, StoredSizes
 from crdt_board.testing.journals import (
     EPOCH,
     JournalWriter,
@@ -685,6 +685,28 @@ class StoreContract:
             assert await store.move_base(move_to(3, expected=3, forgotten=[2]))
             assert await store.snapshots("job") == []
             assert [made.version for made in await store.checkpoints("job")] == [5, 4]
+
+    async def test_sizes_count_what_is_read(self) -> None:
+        """Numbers and bytes of what is stored of a board, but not of what is before its base, or of other boards."""
+        async with self.opened() as store:
+            assert await store.sizes("ghost") == StoredSizes()
+            await journal_of_commits(store, 4)
+            await journal_of_commits(store, 1, "other")
+            entries = await store.entries("job", after=0, limit=9)
+            content = [len(entry.payload) + len(entry.checkpoint.encode()) for entry in entries]
+            assert await store.sizes("job") == StoredSizes(entries=4, entry_bytes=sum(content), checkpoints=4)
+            await store.save_snapshot(snapshot("job", 4))
+            await store.save_snapshot(replace(snapshot("job", 1), pinned=True))
+            await store.keep_checkpoints("job", [1])
+            assert await store.move_base(move_to(3, pinned=[1]))
+            stored = base("job", 3)
+            assert await store.sizes("job") == StoredSizes(
+                entries=1,
+                entry_bytes=content[-1],
+                checkpoints=2,
+                snapshots=3,
+                snapshot_bytes=2 * len(snapshot("job", 1).data) + len(stored.data) + len(stored.origins),
+            )
 
     async def test_snapshots_before_a_base_go_but_for_those_named(self) -> None:
         """Of the snapshots before the base the named pinned ones stay; later ordinary ones there are not stored."""

@@ -29,6 +29,7 @@ from crdt_board.history import (
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
 from crdt_board.local import open_board
+from crdt_board.sizes import BoardSizes
 from crdt_board.store.lookup import existing_head
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.api.answers import (
@@ -76,6 +77,8 @@ class Source(Protocol):
     async def blame(self, board_id: str, path: str, version: int | None) -> list[Stretch]: ...
 
     async def verify(self, board_id: str, on_progress: Progress) -> Verification: ...
+
+    async def sizes(self, board_id: str) -> BoardSizes: ...
 
     async def create(self, board_id: str) -> BoardInfo: ...
 
@@ -164,6 +167,9 @@ class StoreSource:
 
     async def verify(self, board_id: str, on_progress: Progress) -> Verification:
         return await (await self._history(board_id)).verify(on_progress)
+
+    async def sizes(self, board_id: str) -> BoardSizes:
+        return await (await self._history(board_id)).sizes()
 
     async def compact(
         self, board_id: str, policy: Retention, *, dry_run: bool, on_progress: Progress
@@ -266,6 +272,9 @@ class ServerSource:
 
     async def verify(self, board_id: str, on_progress: Progress) -> Verification:
         return await self._get(Verification, f"/api/boards/{check_board_id(board_id)}/verify")
+
+    async def sizes(self, board_id: str) -> BoardSizes:
+        return await self._get(BoardSizes, f"/api/boards/{check_board_id(board_id)}/sizes")
 
     async def create(self, board_id: str) -> BoardInfo:
         answer = await self._ask("POST", "/api/boards", json={"board": board_id})
