@@ -152,13 +152,18 @@ class Append:
 class NewBoard:
     """A board that begins with something: a fork, or one that was exported from another store.
 
-    ``beginning`` is its whole journal, from seq 1 on. ``parent`` as in `BoardHead`.
+    ``beginning`` is its whole journal, from seq 1 on, or for a board that was compacted from ``base`` on: then
+    ``states`` are its pinned snapshots, and ``kept`` the checkpoints up to the base, ascending. ``parent`` as in
+    `BoardHead`.
     """
 
     beginning: Append
     created_ms: int
     parent: str = ""
     schemas: Sequence[SchemaRecord] = ()
+    base: BaseRecord | None = None
+    states: Sequence[SnapshotRecord] = ()
+    kept: Sequence[Checkpoint] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,9 +102,13 @@ class MemoryStore:
             return False
         made = self._make(beginning.board_id, epoch=beginning.epoch, created_ms=board.created_ms, parent=board.parent)
         made.schemas.extend(board.schemas)
+        if board.base is not None:
+            _begin_at(made, board, board.base)
         if beginning.entries:
             assert_sound([beginning])
             self._append(beginning)
+        else:
+            made.keys.update((record.key, record) for record in beginning.keys)
         return True
 
     async def forks(self, board_id: str, *, after: str = "", limit: int = 100) -> list[BoardHead]:
@@ -344,3 +348,19 @@ def _is_fork(head: BoardHead, parent_id: str) -> bool:
 
 def _is_read(board: _Board | None, checkpoint: Checkpoint) -> bool:
     return board is not None and (checkpoint.seq > board.head.base_seq or checkpoint.version in board.kept)
+
+
+def _begin_at(made: _Board, board: NewBoard, base: BaseRecord) -> None:
+    """Put a base, and what was kept from before it, in place of a journal's beginning."""
+    made.base, made.dropped_seq = base, base.seq
+    made.head = replace(
+        made.head,
+        seq=base.seq,
+        hash=base.entry_hash,
+        version=base.version,
+        checkpoint_hash=base.checkpoint_hash,
+        base_seq=base.seq,
+    )
+    made.snapshots.update((state.seq, replace(state, pinned=True)) for state in board.states)
+    made.checkpoints.update((checkpoint.version, checkpoint) for checkpoint in board.kept)
+    made.kept.update(checkpoint.version for checkpoint in board.kept)

@@ -120,7 +120,7 @@ def add_reading(routes: APIRouter, host: BoardHost) -> None:
         "/boards/{board_id}/export",
         summary="The whole board as one file that checks itself",
         response_class=FileResponse,
-        responses={200: {"content": {EXPORT_TYPE: {}}}, **problem_responses(404, 410)},
+        responses={200: {"content": {EXPORT_TYPE: {}}}, **problem_responses(404, 409, 410)},
     )
     async def export(board_id: BoardId) -> FileResponse:
         await history_of(board_id)
