@@ -48,7 +48,7 @@ from crdt_board.forks import new_fork
 from crdt_board.group_commit import GroupCommit
 from crdt_board.headroom import Headroom
 from crdt_board.history import BoardHistory
-from crdt_board.history.compaction import tidy_in_background
+from crdt_board.history.upkeep import Upkeep
 from crdt_board.inbox import Inbox, ReadItem, read_item
 from crdt_board.journal import Entry, unpack_updates, verify_chain
 from crdt_board.layout import FieldKind, Layout
@@ -157,11 +157,7 @@ class Engine:
         self._warn()
         self._snapshot_task: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
-        self._tidying = (
-            asyncio.create_task(tidy_in_background(store, head.board_id, limits), name=f"tidy-{head.board_id}")
-            if head.base_seq
-            else None
-        )
+        self._upkeep = Upkeep(store, head, limits)
 
     @classmethod
     async def open(
@@ -543,9 +539,7 @@ class Engine:
         self._closing = True
         self._wake.set()
         self._deadlines.stop()
-        if self._tidying is not None:
-            self._tidying.cancel()
-            await asyncio.wait([self._tidying])
+        await self._upkeep.close()
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
@@ -885,6 +879,7 @@ class Engine:
                 )
             )
         self._listeners.publish(published)
+        self._upkeep.count(len(published))
         for shown in published:
             plan = self._in_flight.pop(shown.entry.hash, None)
             if plan is not None:

@@ -90,6 +90,8 @@ class Limits:
     """How far such snapshots are apart at least, by their size: loading many bytes takes as long as folding entries."""
     compaction_page_entries: int = 200
     """Entries that a compaction folds, or removes, in one go: everybody else waits for so long."""
+    retention_every_entries: int = 10_000
+    """After how many entries a board's own retention is applied again."""
     compaction_page_bytes: int = 256 * 1024
     """Space that a compaction gives back to the file system in one go."""
     send_buffer_bytes_max: int = 1024 * 1024

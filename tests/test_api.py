@@ -216,6 +216,36 @@ async def test_the_command_line_compacts(client: httpx.AsyncClient, database: Pa
 
 
 @pytest.mark.parametrize("place", ["file", "server"])
+async def test_the_command_line_keeps_a_retention(client: httpx.AsyncClient, database: Path, place: str) -> None:
+    """It is shown and set, and is what `compact` goes by when it is told nothing else; the same over HTTP."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+
+    async def run(*arguments: str) -> str:
+        code, said, problems = await asyncio.to_thread(crdt_board, *arguments, *where)
+        assert (code, problems) == (0, "")
+        return said
+
+    assert await run("retention", BOARD) == f"board {BOARD} keeps all versions\n"
+    said = await run("retention", BOARD, "--keep-versions", "1", "--newer-than", "1h", "--no-keep-tagged")
+    assert said == f"board {BOARD} keeps the newest 1, those newer than 1:00:00\n"
+    assert await got(client, f"/{BOARD}/retention") == {
+        "keep_versions": 1,
+        "newer_than_seconds": 3600,
+        "keep_tagged": False,
+    }
+    answer = await client.put(f"/api/boards/{BOARD}/retention", json={"keep_versions": 1})
+    assert answer.json()["keep_tagged"] is True
+    assert "would go: versions 1\n" in await run("compact", BOARD, "--dry-run")
+    assert "0 versions" in await run("compact", BOARD, "--keep-versions", "2")
+    assert json.loads(await run("retention", BOARD, "--keep-all", "--json"))["keep_versions"] is None
+    assert "0 versions" in await run("compact", BOARD)
+    code, _, problems = await asyncio.to_thread(
+        crdt_board, "retention", BOARD, "--keep-all", "--keep-versions", "1", *where
+    )
+    assert (code, problems.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
 async def test_the_command_line_shows_a_boards_past(client: httpx.AsyncClient, database: Path, place: str) -> None:
     """The same commands, with the same answers, over a file and over a server."""
     where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]

@@ -486,6 +486,85 @@ def bomb() -> str:
     return base64.b64encode(zlib.compress(bytes(5_000_000))).decode()
 
 
+async def test_a_boards_own_retention_is_applied_while_it_is_written(tmp_path: Path) -> None:
+    """After every so many entries the versions that the stored policy does not keep go; by default none does."""
+    store = await SqliteStore.open(tmp_path / "boards.db")
+    limits = replace(DEFAULT_LIMITS, retention_every_entries=20)
+    async with BoardHost(store, limits=limits) as host, open_board(host, BOARD, Migration, agent="ann") as board:
+        history = await history_of(store)
+        assert await history.retention() == Retention()
+        for number in range(30):
+            await board.commit(f"step {number}", tags=["sent"] if number == 3 else [])
+        assert (await store.head(BOARD)).base_seq == 0  # type: ignore[union-attr]
+        await history.set_retention(Retention(keep_versions=5))
+        for number in range(30, 60):
+            await board.commit(f"step {number}")
+
+        async def squashed() -> bool:
+            head = await store.head(BOARD)
+            return head is not None and head.base_seq > 0
+
+        await eventually(squashed, "the board is compacted")
+        kept = [made.version for made in await store.checkpoints(BOARD)]
+        assert kept[-1] == 4, "the tagged one"
+        assert kept[:5] == [60, 59, 58, 57, 56]
+        assert len(kept) < 40
+        assert (await board.verify()).ok
+        report = await compacted(history)
+        assert [(each.first, each.why) for each in report.kept] == [(4, "tagged sent"), (56, "one of the newest 5")]
+        await history.set_retention(Retention())
+        assert (await compacted(history)).dropped_versions == 0
+
+
+async def compacted(history: BoardHistory) -> CompactionReport:
+    """By the board's own retention, when nobody else does it at the moment."""
+
+    async def compact() -> CompactionReport | None:
+        with contextlib.suppress(Conflict):
+            return await history.compact()
+        return None
+
+    report: CompactionReport = await eventually(compact, "a compaction that nobody else makes")
+    return report
+
+
+async def test_several_processes_apply_one_retention(tmp_path: Path) -> None:
+    """Who comes second while a board is compacted leaves it; nothing is lost, and nothing raises."""
+    limits = replace(DEFAULT_LIMITS, retention_every_entries=5)
+    file = tmp_path / "boards.db"
+    async with contextlib.AsyncExitStack() as stack:
+        hosts = [
+            await stack.enter_async_context(BoardHost(await SqliteStore.open(file), limits=limits)) for _ in range(3)
+        ]
+        boards = [
+            await stack.enter_async_context(open_board(host, BOARD, Migration, agent=f"agent-{number}"))
+            for number, host in enumerate(hosts)
+        ]
+        await (await history_of(hosts[0].store)).set_retention(Retention(keep_versions=3))
+        for number in range(12):
+            await asyncio.gather(*(board.commit(f"step {number}") for board in boards))
+        await compacted(await history_of(hosts[0].store))
+        assert len(await hosts[1].store.checkpoints(BOARD)) == 3
+        for board in boards:
+            assert (await board.verify()).ok
+
+
+async def test_a_long_journal_is_looked_at_when_the_board_is_opened() -> None:
+    """What was written while nobody applied the policy is squashed by the next who opens the board."""
+    store = MemoryStore()
+    async with hosting(store.peer()) as host:
+        await write(host, 4, 6)
+    await (await history_of(store)).set_retention(Retention(keep_versions=1))
+    limits = replace(DEFAULT_LIMITS, retention_every_entries=3)
+    async with BoardHost(store.peer(), limits=limits) as host, open_board(host, BOARD, Migration, agent="ann"):
+
+        async def squashed() -> bool:
+            head = await store.head(BOARD)
+            return head is not None and head.base_seq > 0
+
+        await eventually(squashed, "the journal is squashed")
+
+
 async def test_a_compacted_board_can_be_deleted(tmp_path: Path) -> None:
     """Nothing of it is left, and a board of its name begins anew."""
     file = tmp_path / "boards.db"

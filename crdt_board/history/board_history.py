@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pycrdt
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.document import field_of
@@ -247,10 +247,41 @@ class BoardHistory:
         async with self._looking:
             return await Inspection(self._store, self._board_id, on_progress).run()
 
+    async def retention(self) -> Retention:
+        """Which versions the board keeps by itself; all of them until `set_retention` says otherwise.
+
+        Raises:
+            BoardCorrupt: what is stored is no retention.
+        """
+        stored = await self._store.retention(self._board_id)
+        try:
+            return Retention.model_validate_json(stored) if stored else Retention()
+        except ValidationError as error:
+            raise BoardCorrupt(
+                f"board {self._board_id}: its retention cannot be read; set it again", board_id=self._board_id, seq=None
+            ) from error
+
+    async def set_retention(self, policy: Retention) -> None:
+        """Say which versions the board keeps, from now on and in whatever process has it open; durable on return.
+
+        A process that has it open compacts it accordingly after every 10,000 entries, and so does `compact` without a
+        policy. Forks do not inherit it, and an export does not hold it.
+
+        Raises:
+            NotFound: there is no such board any more.
+        """
+        await self._store.set_retention(self._board_id, "" if policy == Retention() else policy.model_dump_json())
+
     async def compact(
-        self, policy: Retention, *, dry_run: bool = False, on_progress: Callable[[int, int], None] = _no_progress
+        self,
+        policy: Retention | None = None,
+        *,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int], None] = _no_progress,
     ) -> CompactionReport:
         """Squash what no version needs that the policy keeps; with ``dry_run`` only say what would go.
+
+        Without a ``policy`` it is that of `retention`.
 
         The board may be open, and written, in any number of processes meanwhile. What the board holds does not change,
         nor do the ids of its items, so that clients which were away go on with a small difference. Versions that go
@@ -263,6 +294,7 @@ class BoardHistory:
             BoardCorrupt: what is to be squashed does not verify; nothing was removed.
         """
         async with self._looking:
+            policy = await self.retention() if policy is None else policy
             schemas = await self._known_schemas()
             await schemas.reload()
             return await Compaction(self._store, self._board_id, schemas, on_progress).run(policy, dry_run=dry_run)

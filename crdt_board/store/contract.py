@@ -330,6 +330,18 @@ class Store(Protocol):
         """What the journal up to the head's ``base_seq`` has become; None while all of it is there."""
         ...
 
+    async def retention(self, board_id: str) -> str:
+        """The text that `set_retention` stored last; empty when there is none, or no such board."""
+        ...
+
+    async def set_retention(self, board_id: str, policy: str) -> None:
+        """Store a text with the board: which versions it keeps, as its writers say; durable on return.
+
+        Raises:
+            NotFound: there is no such board.
+        """
+        ...
+
     async def sizes(self, board_id: str) -> StoredSizes:
         """How much is stored of the board; all zero when there is none. Reads every row that it counts."""
         ...

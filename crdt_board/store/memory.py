@@ -48,6 +48,7 @@ class _Board:
     schemas: list[SchemaRecord] = field(default_factory=list)
     free_client_ids: set[int] = field(default_factory=set)
     snapshots: dict[int, SnapshotRecord] = field(default_factory=dict)
+    retention: str = ""
 
 
 @dataclass(slots=True)
@@ -257,6 +258,13 @@ class MemoryStore:
     async def base(self, board_id: str) -> BaseRecord | None:
         board = self._find(board_id)
         return board.base if board else None
+
+    async def retention(self, board_id: str) -> str:
+        board = self._find(board_id)
+        return board.retention if board else ""
+
+    async def set_retention(self, board_id: str, policy: str) -> None:
+        self._get(board_id).retention = policy
 
     async def sizes(self, board_id: str) -> StoredSizes:
         board = self._find(board_id)

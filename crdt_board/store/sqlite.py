@@ -195,6 +195,17 @@ class SqliteStore:
         found = await self._read(rows.read_base, "base", board_id, seq_column=0)
         return found[0] if found else None
 
+    async def retention(self, board_id: str) -> str:
+        found = await self._read(rows.read_text, "retention", board_id)
+        return found[0] if found else ""
+
+    async def set_retention(self, board_id: str, policy: str) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            row = {"board": _board_key(connection, board_id), "policy": policy}
+            connection.execute(_SQL["set_retention"], row)
+
+        await self._file.write(write)
+
     async def sizes(self, board_id: str) -> StoredSizes:
         return (await self._read(rows.read_sizes, "sizes", board_id))[0]
 

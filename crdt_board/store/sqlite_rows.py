@@ -154,6 +154,10 @@ def read_number(_board_id: str, row: Row) -> int:
     return _count(row[0])
 
 
+def read_text(_board_id: str, row: Row) -> str:
+    return _text(row[0])
+
+
 def read_sizes(_board_id: str, row: Row) -> StoredSizes:
     entries, entry_bytes, checkpoints, snapshots, snapshot_bytes = map(_count, row)
     return StoredSizes(

@@ -727,6 +727,25 @@ class StoreContract:
             assert (head.seq, head.version, head.base_seq, head.hash) == (3, 3, 3, base("job", 3).entry_hash)
             assert await store.keys("job", ["k"]) == {"k": key("k")}
 
+    async def test_a_board_keeps_its_retention(self) -> None:
+        """The text that was stored last is read in every process; it is of this board alone, and goes with it."""
+        async with self.opened_twice() as (store, second):
+            assert await store.retention("ghost") == ""
+            with pytest.raises(NotFound):
+                await store.set_retention("ghost", "all")
+            await make_board(store, "job")
+            await make_board(store, "next")
+            assert await store.retention("job") == ""
+            await store.set_retention("job", '{"keep":"Größe"}')
+            assert await second.retention("job") == '{"keep":"Größe"}'
+            assert await second.retention("next") == ""
+            await second.set_retention("job", "")
+            assert await store.retention("job") == ""
+            await store.set_retention("job", "gone soon")
+            assert await store.delete(tombstone("job"))
+            await store.create("job", epoch="epoch-2", created_ms=2, anew=True)
+            assert await second.retention("job") == ""
+
     async def test_sizes_count_what_is_read(self) -> None:
         """Numbers and bytes of what is stored of a board, but not of what is before its base, or of other boards."""
         async with self.opened() as store:

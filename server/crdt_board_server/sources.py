@@ -39,10 +39,10 @@ from crdt_board_server.api.answers import (
     BoardState,
     BoardViolation,
     CheckpointPage,
-    CompactionRequest,
     EditPage,
     ForkPage,
     JournalEntry,
+    RetentionRules,
     ViolationPage,
 )
 
@@ -102,9 +102,15 @@ class Source(Protocol):
         """The entries after ``after``, and from then on each as it becomes durable."""
         ...
 
+    async def retention(self, board_id: str) -> Retention: ...
+
+    async def set_retention(self, board_id: str, policy: Retention) -> None: ...
+
     async def compact(
-        self, board_id: str, policy: Retention, *, dry_run: bool, on_progress: Progress
-    ) -> CompactionReport: ...
+        self, board_id: str, policy: Retention | None, *, dry_run: bool, on_progress: Progress
+    ) -> CompactionReport:
+        """By the board's own retention when ``policy`` is None."""
+        ...
 
     async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None: ...
 
@@ -171,8 +177,14 @@ class StoreSource:
     async def sizes(self, board_id: str) -> BoardSizes:
         return await (await self._history(board_id)).sizes()
 
+    async def retention(self, board_id: str) -> Retention:
+        return await (await self._history(board_id)).retention()
+
+    async def set_retention(self, board_id: str, policy: Retention) -> None:
+        await (await self._history(board_id)).set_retention(policy)
+
     async def compact(
-        self, board_id: str, policy: Retention, *, dry_run: bool, on_progress: Progress
+        self, board_id: str, policy: Retention | None, *, dry_run: bool, on_progress: Progress
     ) -> CompactionReport:
         return await (await self._history(board_id)).compact(policy, dry_run=dry_run, on_progress=on_progress)
 
@@ -332,12 +344,20 @@ class ServerSource:
         file.write(answer.content)
         on_progress(1, 1)
 
+    async def retention(self, board_id: str) -> Retention:
+        return (await self._get(RetentionRules, f"/api/boards/{check_board_id(board_id)}/retention")).policy
+
+    async def set_retention(self, board_id: str, policy: Retention) -> None:
+        address = f"/api/boards/{check_board_id(board_id)}/retention"
+        await self._ask("PUT", address, json=RetentionRules.of(policy).model_dump())
+
     async def compact(
-        self, board_id: str, policy: Retention, *, dry_run: bool, on_progress: Progress
+        self, board_id: str, policy: Retention | None, *, dry_run: bool, on_progress: Progress
     ) -> CompactionReport:
-        wanted = CompactionRequest.of(policy, dry_run=dry_run)
+        rules = {} if policy is None else RetentionRules.of(policy).model_dump()
         address = f"/api/boards/{check_board_id(board_id)}/compact"
-        answer = await self._ask("POST", address, json=wanted.model_dump(), timeout=_COMPACTION_SECONDS)
+        body = {**rules, "dry_run": dry_run}
+        answer = await self._ask("POST", address, json=body, timeout=_COMPACTION_SECONDS)
         on_progress(1, 1)
         return CompactionReport.model_validate_json(answer.content)
 

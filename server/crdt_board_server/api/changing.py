@@ -73,7 +73,7 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
     )
     async def compact(board_id: BoardId, wanted: CompactionRequest) -> CompactionReport:
         history = await BoardHistory.open(host.store, check_board_id(board_id, host.limits))
-        return await history.compact(wanted.policy, dry_run=wanted.dry_run)
+        return await history.compact(wanted.own_policy, dry_run=wanted.dry_run)
 
     @routes.post(
         "/imports",
