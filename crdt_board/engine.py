@@ -44,7 +44,7 @@ from crdt_board.errors import (
     VersionConflict,
 )
 from crdt_board.fold import NOWHERE
-from crdt_board.forks import new_fork
+from crdt_board.forks import ForkContent, new_fork
 from crdt_board.group_commit import GroupCommit
 from crdt_board.headroom import Headroom
 from crdt_board.history import BoardHistory
@@ -359,9 +359,9 @@ class Engine:
             InvalidBoardId: ``board_id`` is not one.
         """
         check_board_id(board_id, self.limits)
-        checkpoint, loaded = await self.history.load_version(version)
+        checkpoint, content = await self._content_at(version)
         board = new_fork(
-            loaded.document,
+            content,
             checkpoint,
             await self._store.schemas(self.board_id),
             board_id=board_id,
@@ -376,6 +376,22 @@ class Engine:
         if head is None or head.epoch != epoch or made is None:
             raise BoardExists(f"there is a board {board_id} already; choose another name", board_id=board_id)
         return made
+
+    async def _content_at(self, version: int) -> tuple[Checkpoint, ForkContent]:
+        """What the board held at a version: at once when nothing came after it, and else read from the store."""
+
+        def look(document: Document) -> tuple[str, ForkContent] | None:
+            fold = self._loaded.fold
+            is_now = (fold.version, fold.version_seq) == (version, fold.seq)
+            return (document.checksum(), ForkContent.of(document)) if is_now else None
+
+        now = await self.read(look)
+        if now is not None:
+            checkpoint = await self._store.checkpoint(self.board_id, version)
+            if checkpoint is not None and checkpoint.checksum == now[0]:
+                return checkpoint, now[1]
+        checkpoint, loaded = await self.history.load_version(version)
+        return checkpoint, ForkContent.of(loaded.document)
 
     async def delete(self, agent: str) -> None:
         """Remove the board and everything that is stored of it, and stop; a tombstone stays.
