@@ -107,12 +107,12 @@ async def measure_versions(file: Path, samples: Samples, run: Run) -> None:
         samples.versions += reads
         samples.slowest.append(max(reads))
     samples.commit_bytes.append((_size(file) - before) / _VERSIONS)
-    async with BoardHost(await SqliteStore.open(file)) as host:
-        async with open_board(host, "report", Report, agent="writer") as board:
-            for number in range(20):
-                samples.forks.append(await timed(partial(board.fork, f"newest-{number}")))
-                old = seeded.randint(1, _VERSIONS)
-                samples.old_forks.append(await timed(partial(board.fork, f"old-{number}", at=old)))
+    store = await SqliteStore.open(file)
+    async with BoardHost(store) as host, open_board(host, "report", Report, agent="writer") as board:
+        for number in range(20):
+            samples.forks.append(await timed(partial(board.fork, f"newest-{number}")))
+            old = seeded.randint(1, _VERSIONS)
+            samples.old_forks.append(await timed(partial(board.fork, f"old-{number}", at=old)))
 
 
 async def _now(board: Board[Report]) -> None:

@@ -328,7 +328,8 @@ class Board(BoardPast[M], BoardTeam):
 
         Edits of both sides merge like concurrent ones, also when both went on, and a merge can be repeated later for
         what has come since. Edits of the other board that are not durable yet stay out. Returns the checkpoint of the
-        merge; durable on return, and in this replica.
+        merge, or when there is nothing that this board has not the newest one, and makes none; durable on return, and
+        in this replica.
 
         Raises:
             VersionConflict: both sides have decided a `Strict` field, differently; ``changed`` names it, nothing was

@@ -316,7 +316,8 @@ class Engine:
     ) -> Checkpoint:
         """Commit everything that a fork of this board, or any board with a common past, has and this one has not.
 
-        Edits of both sides merge like concurrent ones. Durable on return, and given to every listener.
+        Edits of both sides merge like concurrent ones. Durable on return, and given to every listener. When there is
+        nothing that this board has not, it returns the newest checkpoint and makes none.
 
         Raises:
             NotFound: there is no board ``fork_id``.
@@ -330,18 +331,21 @@ class Engine:
         if branch.layout is not None:
             await self.join(branch.layout, agent=agent)
 
-        def look(document: Document) -> int:
+        def look(document: Document) -> tuple[int, int]:
             conflict = branch.conflict_with(document, self.version, self.seq)
             if conflict is not None:
                 raise conflict
-            return self.seq
+            is_known = idempotency_key is None and not branch.brings_news_to(document)
+            return self.seq, self.version if is_known else 0
 
         step = f"merge {fork_id}"
         request = CommitRequest(
             step=step, agent=agent, fingerprint=step, origin=origin, idempotency_key=idempotency_key
         )
         while True:
-            seq = await self.read(look)
+            seq, known_at = await self.read(look)
+            if known_at and (known := await self._store.checkpoint(self.board_id, known_at)):
+                return known
             try:
                 watched = request.model_copy(update={"reads": branch.strict, "base_seq": seq})
                 return await self._commit(watched, merged=branch.merged)

@@ -112,17 +112,38 @@ async def import_board(
         BoardCorrupt: its hash is right and its content is not.
         BoardExists: there is a board of this name.
     """
+    return await add_board(store, await read_export(file, on_progress, limits=limits))
+
+
+async def read_export(
+    file: BinaryIO, on_progress: Progress = _no_progress, *, limits: Limits = DEFAULT_LIMITS
+) -> NewBoard:
+    """The board in an export, verified; nothing is written.
+
+    Raises:
+        BadRequest, LimitExceeded, BoardCorrupt: as `import_board`.
+    """
     board = await asyncio.to_thread(_read, file, limits)
     trial = MemoryStore()
     await trial.create_with(board)
-    beginning = board.beginning
-    found = await (await BoardHistory.open(trial, beginning.board_id)).verify(on_progress)
+    board_id = board.beginning.board_id
+    found = await (await BoardHistory.open(trial, board_id)).verify(on_progress)
     if not found.ok:
-        raise BoardCorrupt(found.problems[0].message, board_id=beginning.board_id, seq=found.problems[0].number)
+        raise BoardCorrupt(found.problems[0].message, board_id=board_id, seq=found.problems[0].number)
+    return board
+
+
+async def add_board(store: Store, board: NewBoard) -> BoardHead:
+    """Make a board that was read by `read_export`; return its head.
+
+    Raises:
+        BoardExists: there is a board of this name.
+    """
+    board_id = board.beginning.board_id
     if not await store.create_with(board):
-        raise BoardExists(f"there is a board {beginning.board_id} already", board_id=beginning.board_id)
-    head = await store.head(beginning.board_id)
-    assert head is not None, beginning.board_id
+        raise BoardExists(f"there is a board {board_id} already", board_id=board_id)
+    head = await store.head(board_id)
+    assert head is not None, board_id
     return head
 
 

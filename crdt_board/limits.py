@@ -36,7 +36,9 @@ class Limits:
     presence_clients_max: int = 10_000
     """Client ids of one board whose presence is known or remembered."""
     control_bytes_max: int = 4 * 1024 * 1024
-    """One JSON control message."""
+    """One JSON control message, or the body of one HTTP request, but for exports."""
+    journal_page_bytes_max: int = 4 * 1024 * 1024
+    """Updates of entries in one answer over HTTP, beyond the first of them."""
     layout_bytes_max: int = 1024 * 1024
     """The layout of one model, as JSON."""
     checkpoint_metadata_bytes_max: int = 256 * 1024

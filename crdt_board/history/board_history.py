@@ -17,7 +17,7 @@ from crdt_board.errors import BadRequest, BoardCorrupt, NotFound
 from crdt_board.history.blame import Origin, Origins, Stretch, attribute
 from crdt_board.history.compaction import Compaction, origins_of
 from crdt_board.history.differences import StateDiff, state_differences
-from crdt_board.history.edits import PathEdit, differences_at, may_touch
+from crdt_board.history.edits import PathEdit, check_item, check_path, differences_at, index_in, may_touch
 from crdt_board.history.inspection import Inspection
 from crdt_board.history.news import EntryPage, News, news_of
 from crdt_board.history.retention import CompactionReport, Retention
@@ -145,12 +145,13 @@ class BoardHistory:
         are enough, and once more forwards from the oldest of them. What was compacted away is not there any more.
 
         Raises:
-            BadRequest: the path names no field.
+            BadRequest: the path names no field, or a place that has no changes of its own.
         """
         head = await self._head()
         layout = await self._layout(None)
-        if field_of(path) not in layout.by_name:
-            raise BadRequest(f"board {self._board_id} has no field {field_of(path)!r}")
+        check_path(path, layout)
+        if index_in(path, layout):
+            check_item(path, (await self.state(None)).state)
         end = head.seq + 1 if before is None else min(before, head.seq + 1)
         found: list[PathEdit] = []
         async with self._looking:

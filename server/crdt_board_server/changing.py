@@ -17,16 +17,17 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from pydantic import BaseModel
 
-from crdt_board.exports import EXPORT_SUFFIX
+from crdt_board.exports import EXPORT_SUFFIX, read_export
 from crdt_board.history import Retention
 from crdt_board_server.api.answers import RetentionRules
-from crdt_board_server.sources import Source
+from crdt_board_server.sources import Source, add_to_new
 from crdt_board_server.terminal import (
     DATABASE,
     AsJson,
     Board,
     Database,
     Server,
+    attempt,
     fail,
     plain,
     print_json,
@@ -45,7 +46,9 @@ def _user() -> str:
         return "cli"
 
 
-Agent = Annotated[str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=False)]
+Agent = Annotated[
+    str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=f"you, {_user()}")
+]
 
 
 KeepVersions = Annotated[int | None, typer.Option(min=1, help="Keep the newest so many versions.")]
@@ -115,9 +118,16 @@ def merge(
     as_json: AsJson = False,
 ) -> None:
     """Commit all that a fork has and this board has not."""
-    made = run(db, url, lambda source: source.merge(board, source_board, agent))
+
+    async def commit(source: Source) -> Any:
+        return (await source.board(board)).version, await source.merge(board, source_board, agent)
+
+    before, made = run(db, url, commit)
     changed = ", ".join(made.fields) or "nothing"
-    _print_made(made, as_json, f"{made.pointer} holds what {source_board} has; changed: {changed}")
+    sentence = f"{made.pointer} holds what {source_board} has; changed: {changed}"
+    if made.version <= before:
+        sentence = f"{made.pointer} holds all that {source_board} has already; nothing was committed"
+    _print_made(made, as_json, sentence)
 
 
 def restore(
@@ -257,7 +267,11 @@ def import_(
             opened = sys.stdin.buffer if str(file) == "-" else stack.enter_context(file.open("rb"))
         except OSError as error:
             fail(f"cannot read {file}: {error.strerror or error}")
-        made = run(db, url, lambda source: source.import_(opened, on_progress), make_database=True)
+        if url is None and not db.exists():  # which is not made for a file that is no export
+            board = attempt(read_export(opened, on_progress))
+            made = attempt(add_to_new(db, board))
+        else:
+            made = run(db, url, lambda source: source.import_(opened, on_progress))
     _print_made(made, as_json, f"made board {made.id} at version {made.version}")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -48,19 +48,22 @@ def fail(message: str, code: int = EXIT_FAILURE) -> NoReturn:
     raise typer.Exit(code)
 
 
-def run(
-    db: Path, url: str | None, look: Callable[[Source], Awaitable[_Answer]], *, make_database: bool = False
-) -> _Answer:
+def run(db: Path, url: str | None, look: Callable[[Source], Awaitable[_Answer]]) -> _Answer:
     """What ``look`` finds in the database or at the server; ends the command when that fails."""
-    if url is None and not make_database and not db.is_file():
+    if url is None and not db.is_file():
         fail(f"there is no database {db}: name one with --db, or a server with --url")
 
     async def ask() -> _Answer:
         async with open_source(db, url) as source:
             return await look(source)
 
+    return attempt(ask())
+
+
+def attempt(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """What ``work`` returns; ends the command when that fails."""
     try:
-        return asyncio.run(ask())
+        return asyncio.run(work)
     except BoardError as error:
         fail(str(error))
 
