@@ -388,8 +388,8 @@ class Board(BoardPast[M], BoardTeam):
     def changes(self, path: str = "") -> Changes:
         """What is changed from now on at ``path`` (a field or ``field/key``; everything when empty) and below it.
 
-        The paths ``$violations`` and ``$warnings`` tell that `violations` or `warnings` are others than before. ``$team``
-        tells of leases, tasks and the like, as ``$team/lease:payments``, and has to be asked for.
+        The paths ``$violations`` and ``$warnings`` tell that `violations` or `warnings` are others than before.
+        ``$team`` tells of leases, tasks and the like, as ``$team/lease:payments``, and has to be asked for.
 
         ``async for change in board.changes("findings")``. Own changes come at once, others' when they are durable.
         Ends never; leave the loop to stop.

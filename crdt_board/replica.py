@@ -52,8 +52,8 @@ class PendingUpdate:
 class Change:
     """A path that was changed, as this replica saw it.
 
-    ``path`` is ``field`` or ``field/key``; `VIOLATIONS` or `WARNINGS` when those of the board are others than before; or
-    ``$team/`` and the key of a lease, task or the like.
+    ``path`` is ``field`` or ``field/key``; `VIOLATIONS` or `WARNINGS` when those of the board are others than before;
+    or ``$team/`` and the key of a lease, task or the like.
     ``agent`` is who changed it; None when several changes arrived as one difference, after a time offline. ``local``:
     made through this replica, and not necessarily durable yet; anything else is durable. ``seq`` is the journal entry,
     when one is known.
