@@ -323,7 +323,7 @@ async def test_a_commit_over_http_keeps_its_promises(client: httpx.AsyncClient) 
     assert again.json() == made.json()
     late = await client.post(address, json={"step": "late", "patch": {"status": "X"}}, headers={"If-Match": '"2"'})
     assert (late.status_code, late.json()["code"]) == (409, "version_conflict")
-    assert late.json()["data"]["changed"] == ["plan", "status"]
+    assert late.json()["data"]["changed"] == ["plan", "status", "steps"]
     for patch, path in (({"status": 7}, "status"), ({"findings": {"f1": {"nope": 1}}}, "findings/f1/nope")):
         wrong = await client.post(address, json={"step": "wrong", "patch": patch})
         assert (wrong.status_code, wrong.json()["code"], wrong.json()["data"]["path"]) == (422, "invalid_value", path)
