@@ -54,6 +54,8 @@ class Samples:
 
     commits: list[float] = field(default_factory=list)
     commit_bytes: list[float] = field(default_factory=list)
+    forks: list[float] = field(default_factory=list)
+    old_forks: list[float] = field(default_factory=list)
     latest: list[float] = field(default_factory=list)
     latest_stored: list[float] = field(default_factory=list)
     versions: list[float] = field(default_factory=list)
@@ -105,6 +107,12 @@ async def measure_versions(file: Path, samples: Samples, run: Run) -> None:
         samples.versions += reads
         samples.slowest.append(max(reads))
     samples.commit_bytes.append((_size(file) - before) / _VERSIONS)
+    store = await SqliteStore.open(file)
+    async with BoardHost(store) as host, open_board(host, "report", Report, agent="writer") as board:
+        for number in range(20):
+            samples.forks.append(await timed(partial(board.fork, f"newest-{number}")))
+            old = seeded.randint(1, _VERSIONS)
+            samples.old_forks.append(await timed(partial(board.fork, f"old-{number}", at=old)))
 
 
 async def _now(board: Board[Report]) -> None:
@@ -234,6 +242,8 @@ def main() -> None:
             Figure("latest state from the store", "ms", samples.latest_stored),
             Figure(f"any of {_VERSIONS:,} versions", "ms", samples.versions, at_most=50),
             Figure("the same, the slowest of those read", "ms", samples.slowest, at_most=50),
+            Figure("fork at the newest version", "ms", samples.forks, at_most=20),
+            Figure("fork at any version", "ms", samples.old_forks),
             Figure(f"first page of {_CHECKPOINTS:,} checkpoints", "ms", samples.pages, at_most=100),
             *(
                 Figure(f"squash of {len(trace.edits) // _EDITS_TOGETHER:,} entries {name}", "s", seconds)

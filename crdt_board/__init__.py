@@ -47,7 +47,7 @@ from crdt_board.live.record_list import LiveRecordList, items_of
 from crdt_board.live.streams import EditStream
 from crdt_board.local import open_board
 from crdt_board.migrations import migrates
-from crdt_board.policies import Candidate, Candidates, Max, Min, Strict
+from crdt_board.policies import Candidate, Candidates, Max, Min, Scratch, Strict
 from crdt_board.rejections import Rejection
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
@@ -109,6 +109,7 @@ __all__ = [
     "ReactionLost",
     "Rejection",
     "SchemaMismatch",
+    "Scratch",
     "StateDiff",
     "StoreUnavailable",
     "Stretch",

@@ -30,6 +30,7 @@ from crdt_board.errors import (
     Violated,
 )
 from crdt_board.findings import Findings
+from crdt_board.headroom import WARNINGS, LimitWarning
 from crdt_board.layout import TEAM_ROOT
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.patching import state_after
@@ -107,6 +108,16 @@ class Board(BoardPast[M], BoardTeam):
         """
         document = self._session.replica.document
         return document.standing.all(document)
+
+    @property
+    def warnings(self) -> tuple[LimitWarning, ...]:
+        """Fields that have reached 80 % of a bound in `Limits`, beyond which edits are refused, in the order of paths.
+
+        A warning goes when its field is below 70 %. `wait_for` and `changes` wake when warnings come or go, the latter
+        with the path ``$warnings``, within a hundred changes. Fields of records are looked at where they are changed
+        while this replica is open. `sizes` tells what else is bounded.
+        """
+        return self._session.replica.warnings()
 
     @property
     def unacknowledged(self) -> int:
@@ -328,7 +339,8 @@ class Board(BoardPast[M], BoardTeam):
 
         Edits of both sides merge like concurrent ones, also when both went on, and a merge can be repeated later for
         what has come since. Edits of the other board that are not durable yet stay out. Returns the checkpoint of the
-        merge; durable on return, and in this replica.
+        merge, or when there is nothing that this board has not the newest one, and makes none; durable on return, and
+        in this replica.
 
         Raises:
             VersionConflict: both sides have decided a `Strict` field, differently; ``changed`` names it, nothing was
@@ -387,8 +399,8 @@ class Board(BoardPast[M], BoardTeam):
     def changes(self, path: str = "") -> Changes:
         """What is changed from now on at ``path`` (a field or ``field/key``; everything when empty) and below it.
 
-        The path ``$violations`` tells that `violations` are others than before. ``$team`` tells of leases, tasks and
-        the like, as ``$team/lease:payments``, and has to be asked for.
+        The paths ``$violations`` and ``$warnings`` tell that `violations` or `warnings` are others than before.
+        ``$team`` tells of leases, tasks and the like, as ``$team/lease:payments``, and has to be asked for.
 
         ``async for change in board.changes("findings")``. Own changes come at once, others' when they are durable.
         Ends never; leave the loop to stop.
@@ -396,7 +408,7 @@ class Board(BoardPast[M], BoardTeam):
         Raises:
             BadRequest: the path names no field.
         """
-        if path and path != VIOLATIONS and field_of(path) != TEAM_ROOT:
+        if path and path not in (VIOLATIONS, WARNINGS) and field_of(path) != TEAM_ROOT:
             self._view.field(path.partition("/")[0])
         return Changes(self._session, path)
 

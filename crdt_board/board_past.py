@@ -11,10 +11,11 @@ from pydantic import JsonValue
 from crdt_board.board_link import BoardSession
 from crdt_board.checkpoints import Checkpoint, parse_pointer
 from crdt_board.commit_arguments import check_number
-from crdt_board.control import Blame, Diff, ListEdits, ListForks, Question, Verify
+from crdt_board.control import Blame, Diff, ListEdits, ListForks, Measure, Question, Verify
 from crdt_board.errors import BadRequest, BoardError, ConnectionFailed, NotFound
 from crdt_board.history import Fork, PathEdit, StateDiff, Stretch, Verification
 from crdt_board.limits import check_board_id
+from crdt_board.sizes import BoardSizes
 from crdt_board.views import View
 
 M = TypeVar("M")
@@ -174,6 +175,18 @@ class BoardPast(Generic[M]):
             Unavailable: no answer within ``timeout`` seconds (None waits for ever).
         """
         return Verification.model_validate(await self._asked(Verify(), timeout))
+
+    async def sizes(self, *, timeout: float | None = QUERY_SECONDS) -> BoardSizes:
+        """How large the board is, field by field and in the store, and how near its bounds.
+
+        Beyond these edits are refused. As of what is durable now. Takes as long as opening the board, and reads the
+        lengths of all its entries.
+
+        Raises:
+            BoardCorrupt: stored history does not verify.
+            Unavailable: no answer within ``timeout`` seconds (None waits for ever).
+        """
+        return BoardSizes.model_validate(await self._asked(Measure(), timeout))
 
     async def _answered(self, answer: Awaitable[_Answer], timeout: float | None) -> _Answer:
         try:

@@ -14,6 +14,7 @@ from crdt_board.planning import Merged
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
+from crdt_board.updates import EMPTY_UPDATE
 
 _PAGE_CHECKPOINTS = 1_000
 
@@ -33,6 +34,12 @@ class Branch:
     def strict(self) -> tuple[str, ...]:
         """The strict fields."""
         return tuple(field.name for field in self.layout.fields if field.kind == "strict") if self.layout else ()
+
+    def brings_news_to(self, document: Document) -> bool:
+        """Whether it has written, or deleted, what a document does not know of."""
+        copy = Document(strays=True)
+        copy.apply_or_raise([document.encode()])
+        return copy.news_in(self.merged.update) != EMPTY_UPDATE
 
     def conflict_with(self, document: Document, version: int, seq: int) -> VersionConflict | None:
         """Why this cannot be merged into a document, or None."""

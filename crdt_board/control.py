@@ -114,6 +114,12 @@ class Verify(_Frozen):
     op: Literal["verify"] = "verify"
 
 
+class Measure(_Frozen):
+    """How large the board is, field by field and in the store, and how near its bounds."""
+
+    op: Literal["sizes"] = "sizes"
+
+
 class ListForks(_Frozen):
     """The boards that were forked from this one."""
 
@@ -149,7 +155,7 @@ class ListEntries(_Frozen):
     limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 100
 
 
-Question = Diff | ListEdits | ListEntries | Blame | Verify | ListForks
+Question = Diff | ListEdits | ListEntries | Blame | Verify | Measure | ListForks
 """What is asked about the board's past beside states and checkpoints."""
 
 
@@ -206,6 +212,8 @@ class PeerLimits(_Frozen):
     nesting_depth_max: Number
     awareness_bytes_max: Number
     control_bytes_max: Number
+    text_chars_max: Number
+    container_items_max: Number
 
     @classmethod
     def of(cls, limits: Limits) -> PeerLimits:

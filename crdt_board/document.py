@@ -667,14 +667,21 @@ class Document:
 
         Fields that were added to the layout and never written do not change it.
         """
+        present: dict[str, JsonValue] = {name: each for name, each in self._fresh_hashes().items() if each is not None}
+        return digest(present)
+
+    def written_fields(self) -> tuple[str, ...]:
+        """The names of the fields that hold something, in alphabetical order; costs as much as `checksum`."""
+        return tuple(sorted(name for name, each in self._fresh_hashes().items() if each is not None))
+
+    def _fresh_hashes(self) -> dict[str, str | None]:
         strays = self._strays()
         stale = [name for name in (*self.kinds, *strays) if name not in self._hashes]
         if stale:
             values = self._some_values([name for name in stale if self._kind_of(name) in SINGLE_KINDS])
             for name in stale:
                 self._hashes[name] = self._field_hash(name, values)
-        present: dict[str, JsonValue] = {name: each for name, each in self._hashes.items() if each is not None}
-        return digest(present)
+        return self._hashes
 
     def _single_values(self) -> dict[str, JsonValue]:
         """The scalars, strict fields and strays that were written."""

@@ -44,10 +44,11 @@ from crdt_board.errors import (
     VersionConflict,
 )
 from crdt_board.fold import NOWHERE
-from crdt_board.forks import new_fork
+from crdt_board.forks import ForkContent, new_fork
 from crdt_board.group_commit import GroupCommit
+from crdt_board.headroom import Headroom
 from crdt_board.history import BoardHistory
-from crdt_board.history.compaction import tidy_in_background
+from crdt_board.history.upkeep import Upkeep
 from crdt_board.inbox import Inbox, ReadItem, read_item
 from crdt_board.journal import Entry, unpack_updates, verify_chain
 from crdt_board.layout import FieldKind, Layout
@@ -74,6 +75,8 @@ from crdt_board.publishing import Listener, Listeners, PublishedEntry
 from crdt_board.rules import check_layout
 from crdt_board.schema_changes import SchemaItem, named_keys
 from crdt_board.schemas import BoardSchemas
+from crdt_board.scratch import plan_expiry
+from crdt_board.sizes import writer_warnings
 from crdt_board.store.appends import deleted
 from crdt_board.store.contract import Append, Appended, BoardHead, KeyRecord, SchemaRecord, Store, Tombstone
 from crdt_board.submissions import Submission
@@ -149,13 +152,11 @@ class Engine:
         self._suspects = Suspects(limits)
         self._deadlines = Deadlines(clock, self._let_run_out)
         self._deadlines.watch(loaded.document)
+        self._headroom = Headroom(limits)
+        self._warn()
         self._snapshot_task: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
-        self._tidying = (
-            asyncio.create_task(tidy_in_background(store, head.board_id, limits), name=f"tidy-{head.board_id}")
-            if head.base_seq
-            else None
-        )
+        self._upkeep = Upkeep(store, head, limits)
 
     @classmethod
     async def open(
@@ -314,7 +315,8 @@ class Engine:
     ) -> Checkpoint:
         """Commit everything that a fork of this board, or any board with a common past, has and this one has not.
 
-        Edits of both sides merge like concurrent ones. Durable on return, and given to every listener.
+        Edits of both sides merge like concurrent ones. Durable on return, and given to every listener. When there is
+        nothing that this board has not, it returns the newest checkpoint and makes none.
 
         Raises:
             NotFound: there is no board ``fork_id``.
@@ -328,18 +330,21 @@ class Engine:
         if branch.layout is not None:
             await self.join(branch.layout, agent=agent)
 
-        def look(document: Document) -> int:
+        def look(document: Document) -> tuple[int, int]:
             conflict = branch.conflict_with(document, self.version, self.seq)
             if conflict is not None:
                 raise conflict
-            return self.seq
+            is_known = idempotency_key is None and not branch.brings_news_to(document)
+            return self.seq, self.version if is_known else 0
 
         step = f"merge {fork_id}"
         request = CommitRequest(
             step=step, agent=agent, fingerprint=step, origin=origin, idempotency_key=idempotency_key
         )
         while True:
-            seq = await self.read(look)
+            seq, known_at = await self.read(look)
+            if known_at and (known := await self._store.checkpoint(self.board_id, known_at)):
+                return known
             try:
                 watched = request.model_copy(update={"reads": branch.strict, "base_seq": seq})
                 return await self._commit(watched, merged=branch.merged)
@@ -357,9 +362,9 @@ class Engine:
             InvalidBoardId: ``board_id`` is not one.
         """
         check_board_id(board_id, self.limits)
-        checkpoint, loaded = await self.history.load_version(version)
+        checkpoint, content = await self._content_at(version)
         board = new_fork(
-            loaded.document,
+            content,
             checkpoint,
             await self._store.schemas(self.board_id),
             board_id=board_id,
@@ -374,6 +379,22 @@ class Engine:
         if head is None or head.epoch != epoch or made is None:
             raise BoardExists(f"there is a board {board_id} already; choose another name", board_id=board_id)
         return made
+
+    async def _content_at(self, version: int) -> tuple[Checkpoint, ForkContent]:
+        """What the board held at a version: at once when nothing came after it, and else read from the store."""
+
+        def look(document: Document) -> tuple[str, ForkContent] | None:
+            fold = self._loaded.fold
+            is_now = (fold.version, fold.version_seq) == (version, fold.seq)
+            return (document.checksum(), ForkContent.of(document)) if is_now else None
+
+        now = await self.read(look)
+        if now is not None:
+            checkpoint = await self._store.checkpoint(self.board_id, version)
+            if checkpoint is not None and checkpoint.checksum == now[0]:
+                return checkpoint, now[1]
+        checkpoint, loaded = await self.history.load_version(version)
+        return checkpoint, ForkContent.of(loaded.document)
 
     async def delete(self, agent: str) -> None:
         """Remove the board and everything that is stored of it, and stop; a tombstone stays.
@@ -536,9 +557,7 @@ class Engine:
         self._closing = True
         self._wake.set()
         self._deadlines.stop()
-        if self._tidying is not None:
-            self._tidying.cancel()
-            await asyncio.wait([self._tidying])
+        await self._upkeep.close()
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
@@ -556,8 +575,7 @@ class Engine:
         try:
             while not (self._closing and self._is_idle()):
                 if self._is_idle():
-                    self._wake.clear()
-                    await self._wake.wait()
+                    await self._rest()
                 else:
                     await self._step()
             if not isinstance(self.failure, BoardDeleted):
@@ -573,10 +591,36 @@ class Engine:
             self._stop(BoardClosed(f"board {self.board_id} stopped after an internal failure; open it again"))
 
     def _is_idle(self) -> bool:
-        return not self._inbox and not self._foreign_news
+        return not self._inbox and not self._foreign_news and not self._has_expired()
+
+    async def _rest(self) -> None:
+        """Return when there is something to do, or something may have run out."""
+        self._wake.clear()
+        due = self._loaded.fold.scratch.due_at()
+        left = None if due is None else min((due - self._clock.now_ms()) / 1000, self.limits.scratch_look_seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._wake.wait()
+
+    def _has_expired(self) -> bool:
+        due = self._loaded.fold.scratch.due_at()
+        return due is not None and due <= self._clock.now_ms()
+
+    async def _expire(self) -> None:
+        """Remove a page of what has run out of scratch fields, if it is still there."""
+        await self._catch_up()
+        while due := self._loaded.fold.scratch.due(self._clock.now_ms(), self.limits.scratch_page_keys):
+            plan, gone = plan_expiry(self._loaded, due, self.limits)
+            if plan is None or await self._append_one(plan):
+                self._loaded.fold.scratch.forget(gone)
+                return
+            await self._reload()
+            await self._catch_up()
 
     async def _step(self) -> None:
         await self._look_at_news()
+        if self._has_expired():
+            await self._until_store_answers(self._expire, recover=self._recover)
         while (read := self._inbox.take_read()) is not None:
             if not read.run(self._loaded.document):
                 await self._until_store_answers(self._reload)
@@ -853,6 +897,7 @@ class Engine:
                 )
             )
         self._listeners.publish(published)
+        self._upkeep.count(len(published))
         for shown in published:
             plan = self._in_flight.pop(shown.entry.hash, None)
             if plan is not None:
@@ -929,6 +974,7 @@ class Engine:
         newest = self._schemas.newest
         if newest is not None and newest is not self._loaded.document.layout:
             self._loaded.document.declare(newest)
+        self._loaded.track_scratch()
 
     async def _head(self) -> BoardHead:
         head = await self._store.head(self.board_id)
@@ -945,10 +991,18 @@ class Engine:
             loaded.entries_since_snapshot >= limits.snapshot_every_entries
             or loaded.bytes_since_snapshot >= limits.snapshot_every_bytes
         ) and (self._snapshot_task is None or self._snapshot_task.done()):
+            self._warn()
             self._snapshot_task = asyncio.create_task(
                 snapshots.save(self._store, self.board_id, snapshots.capture(loaded), limits),
                 name=f"snapshot-{self.board_id}",
             )
+
+    def _warn(self) -> None:
+        """Log what is near a bound, once; as often as there is a snapshot, since one is far shorter than the last fifth
+        of any bound."""
+        measures = writer_warnings(self._loaded, self.limits)
+        for warning in self._headroom.look_at_all(self._loaded.document, measures):
+            logger.warning("board %s is near a limit, beyond which edits are refused: %s", self.board_id, warning)
 
     async def _close_with_snapshot(self) -> None:
         if self._snapshot_task is not None:

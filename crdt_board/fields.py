@@ -21,7 +21,15 @@ from crdt_board.layout import ITEM_KEY, RECORD_KINDS, STATE_ROOT, FieldKind
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.merge_types import Counter, Text
 from crdt_board.orders import CellOrder
-from crdt_board.policies import order_of, plain_metadata, policy_of, policy_problem, time_problem
+from crdt_board.policies import (
+    order_of,
+    plain_metadata,
+    policy_of,
+    policy_problem,
+    scratch_problem,
+    time_problem,
+    ttl_ms_of,
+)
 from crdt_board.values import ValueCodec
 from crdt_board.wire_values import check_text, child_path, element_key, invalid_value, same_wire
 
@@ -68,6 +76,8 @@ class FieldSpec:
     """How values compare, for the kinds ``max`` and ``min``."""
     bounds: Bounds | None = None
     """How large a container may be."""
+    ttl_ms: int | None = None
+    """How long what is written stays; None for ever."""
 
     @property
     def required(self) -> bool:
@@ -222,6 +232,9 @@ def resolve_field(model: type[BaseModel], name: str, info: FieldInfo) -> FieldSp
     kind = policy_of(info) or CONTAINERS.get(cast(type, origin_of(annotation)), "scalar")
     if kind in _OF_RECORDS and _record_class(annotation) is not None:
         kind = _OF_RECORDS[kind]
+    problem = scratch_problem(info, kind)
+    if problem is not None:
+        refuse(*problem)
     if not _NAME.fullmatch(name) or name in _TAKEN or (name == STATE_ROOT and kind != "scalar"):
         refuse("this name is taken by the board itself", "write another name that starts with a letter")
     if info.alias is not None or info.validation_alias is not None or info.serialization_alias is not None:
@@ -256,12 +269,13 @@ def _spec(model: type[BaseModel], name: str, info: FieldInfo, kind: FieldKind) -
         metadata = plain_metadata(info)
         codec = ValueCodec[Any](Annotated[annotation, *metadata] if metadata else annotation, config)
         order = order_of(info, ValueCodec[Any](annotation, config)) if kind in ("max", "min") else None
-        return FieldSpec(name, kind, codec, codec, info, order=order)
+        return FieldSpec(name, kind, codec, codec, info, order=order, ttl_ms=ttl_ms_of(info))
     element = {"text": str, "counter": int}.get(kind) or get_args(annotation)[-1]
     record = _record_class(annotation) if kind in RECORD_KINDS else None
-    bounds = declared_bounds(kind, info.metadata) if info.metadata else None
+    constraints = plain_metadata(info)
+    bounds = declared_bounds(kind, constraints) if constraints else None
     codec, whole = ValueCodec[Any](element, config), ValueCodec[Any](annotation, config)
-    return FieldSpec(name, kind, codec, whole, info, record, bounds=bounds)
+    return FieldSpec(name, kind, codec, whole, info, record, bounds=bounds, ttl_ms=ttl_ms_of(info))
 
 
 def _record_class(annotation: Any) -> type[BaseModel] | None:
@@ -285,8 +299,9 @@ def _records_problem(model: type[BaseModel], annotation: Any) -> _Problem | None
     except PydanticUndefinedAnnotation as error:
         return f"{_name(record)} names {error.name}, which is not defined yet", "write that class above this one"
     for spec in inside.values():
-        if spec.kind not in _IN_RECORDS:
-            return f"{_name(record)}.{spec.name} is a {spec.kind}, which only a board itself can have", "write it there"
+        if spec.kind not in _IN_RECORDS or spec.ttl_ms:
+            what = "scratch" if spec.ttl_ms else spec.kind
+            return f"{_name(record)}.{spec.name} is a {what}, which only a board itself can have", "write it there"
     if _record_levels(record) > _RECORD_LEVELS_MAX:
         return f"records are nested more than {_RECORD_LEVELS_MAX} levels deep", "write the inner ones beside it"
     return None
@@ -320,7 +335,8 @@ def _union_problem(members: tuple[Any, ...]) -> _Problem | None:
 
 
 def _container_problem(annotation: Any, kind: FieldKind, info: FieldInfo) -> _Problem | None:
-    if info.metadata and declared_bounds(kind, info.metadata) is None:
+    constraints = plain_metadata(info)
+    if constraints and declared_bounds(kind, constraints) is None:
         allowed = "ge, gt, le and lt with an int" if kind == "counter" else "min_length and max_length"
         return (
             f"of constraints on a whole {kind} only its size can be checked where edits merge",

@@ -13,6 +13,7 @@ from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
 from crdt_board.checkpoints import decode_checkpoint
 from crdt_board.document import field_of
 from crdt_board.journal import GENESIS_HASH, Entry
+from crdt_board.scratch_times import ScratchTimes
 
 NOWHERE = ""
 """The origin of what no replica of this process made."""
@@ -45,6 +46,7 @@ class Fold:
     version_author: str = ""
     checkpoint_hash: str = NO_CHECKPOINT
     marks: dict[str, ChangeMark] = field(default_factory=dict)
+    scratch: ScratchTimes = field(default_factory=ScratchTimes)
 
     def advance(self, entry: Entry, origin: str = NOWHERE) -> None:
         """Take in the next entry; the caller has verified its place in the chain.
@@ -69,6 +71,7 @@ class Fold:
     def _pass(self, entry: Entry, origin: str) -> None:
         assert entry.seq == self.seq + 1, (entry.seq, self.seq)
         self.seq, self.hash = entry.seq, entry.hash
+        self.scratch.advance(entry)
         for name in {field_of(path) for path in entry.paths}:
             mark = self.marks.get(name)
             self.marks[name] = mark.moved(entry.seq, origin) if mark else ChangeMark(entry.seq, origin, 0)
@@ -90,6 +93,7 @@ class Fold:
                 "version_seq": self.version_seq,
                 "version_author": self.version_author,
                 "marks": {name: [mark.seq, mark.origin, mark.others_seq] for name, mark in self.marks.items()},
+                "scratch": self.scratch.to_meta(),
             },
             separators=(",", ":"),
         )
@@ -111,6 +115,7 @@ class Fold:
             version_author=content["version_author"],
             checkpoint_hash=checkpoint_hash,
             marks={name: ChangeMark(*mark) for name, mark in dict(content["marks"]).items()},
+            scratch=ScratchTimes.from_meta(content["scratch"]),
         )
 
 

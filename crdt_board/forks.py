@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -35,8 +36,30 @@ def new_epoch() -> str:
     return secrets.token_hex(8)
 
 
+@dataclass(frozen=True, slots=True)
+class ForkContent:
+    """What a fork begins with: all of a document as one update, and the names of the fields that hold something.
+
+    Nobody is at work there yet: leases are free, tasks that were claimed and approvals that were pending are open.
+    """
+
+    update: bytes
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, document: Document) -> ForkContent:
+        """Of a document that stays as it is."""
+        fields = document.written_fields()
+        if len(document.ledger):
+            copy = Document(document.layout, strays=True)
+            copy.apply_or_raise([document.encode()])
+            begin_anew(copy)
+            return cls(copy.encode(), fields)
+        return cls(document.encode(), fields)
+
+
 def new_fork(
-    document: Document,
+    content: ForkContent,
     parent: Checkpoint,
     schemas: Sequence[SchemaRecord],
     *,
@@ -46,11 +69,7 @@ def new_fork(
     now_ms: int,
     limits: Limits,
 ) -> NewBoard:
-    """A board under ``board_id`` that begins with ``document``, which holds the state at ``parent``.
-
-    Nobody is at work there yet: leases are free, tasks that were claimed and approvals that were pending are open.
-    """
-    begin_anew(document)
+    """A board under ``board_id`` that begins with ``content``, which is the state at ``parent``."""
     made = make_checkpoint(
         board_id=board_id,
         epoch=epoch,
@@ -62,7 +81,7 @@ def new_fork(
         step=FORK_STEP,
         schema_version=parent.schema_version,
         time_ms=now_ms,
-        fields=tuple(sorted(document.wire_state())),
+        fields=content.fields,
         forked_from=parent.pointer,
     )
     entry = make_entry(
@@ -75,7 +94,7 @@ def new_fork(
         time_ms=now_ms,
         paths=bounded_paths(made.fields, limits.entry_paths_max),
         checkpoint=encode_checkpoint(made),
-        payload=pack_updates([document.encode()]),
+        payload=pack_updates([content.update]),
     )
     beginning = Append(board_id=board_id, epoch=epoch, expected_seq=0, entries=[entry], checkpoints=[made])
     return NewBoard(

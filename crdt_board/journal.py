@@ -14,11 +14,14 @@ from typing import Literal
 from crdt_board.errors import BoardCorrupt, MalformedUpdate
 from crdt_board.varint import read_varuint, write_varuint
 
-EntryKind = Literal["update", "commit", "migration", "coordination"]
+EntryKind = Literal["update", "commit", "migration", "coordination", "expiry"]
 """``coordination``: the writer changed leases, tasks or the like, and no field.
 
 ``migration``: the writer brought the state to a new schema, which was stored with it. A kind of its own, so that who
 reads on from before it learns that fields may be in other roots from here on.
+
+``expiry``: the writer removed what had run out of scratch fields. A kind of its own, since it is no write that would
+let anything live longer.
 """
 
 GENESIS_HASH = "0" * 64

@@ -30,6 +30,8 @@ WRITERS_ROOTS = frozenset({BOARD_ROOT, TEAM_ROOT})
 """What is refused from everybody else."""
 
 _NAME_CHARS_MAX = 200
+TTL_MS_MIN = 1_000
+TTL_MS_MAX = 100 * 366 * 24 * 3600 * 1000
 _FIELDS_MAX = 1_000
 
 STRICT_PREFIX = "field:"
@@ -66,6 +68,12 @@ Inside a record, scalars are keys of the record's own map, and every other kind 
 SINGLE_KINDS: frozenset[FieldKind] = frozenset({"scalar", "strict"})
 """The kinds of fields that are one key of a root map which they share."""
 
+SCRATCH_KINDS: frozenset[FieldKind] = frozenset({"scalar", "text", "list", "set", "dict"})
+"""The kinds whose content can be removed without losing what is written at the same time."""
+
+KEYED_KINDS: frozenset[FieldKind] = frozenset({"set", "dict"})
+"""Those of them of which each key runs out by itself."""
+
 RECORD_KINDS: frozenset[FieldKind] = frozenset({"records", "record_list"})
 """The kinds of fields that hold records, each with fields of its own."""
 
@@ -76,7 +84,8 @@ class FieldLayout(BaseModel):
     ``fields`` are those of each record, for the kinds ``records`` and ``record_list``, whose content is described there
     and not in ``json_schema``. ``order`` says how the values of
     the kinds ``max`` and ``min`` compare. ``root`` names the field's root where that is not the field's own
-    name: see `crdt_board.placement`.
+    name: see `crdt_board.placement`. ``ttl_ms`` is how long what is written into a scratch field stays: each key of a
+    set or dict by itself, of other kinds the field as a whole. Only fields of a board itself are scratch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,11 +97,18 @@ class FieldLayout(BaseModel):
     fields: tuple[FieldLayout, ...] = ()
     order: CellOrder | None = None
     root: Annotated[str, Field(max_length=_NAME_CHARS_MAX, pattern=r"^([^\W_]\w*~[1-9][0-9]*)?$")] = ""
+    ttl_ms: Annotated[int, Field(ge=TTL_MS_MIN, le=TTL_MS_MAX)] | None = None
 
     @model_validator(mode="after")
     def _has_its_order(self) -> Self:
         if (self.order is not None) != (self.kind in ("max", "min")):
             raise ValueError(f"{self.name}: an order belongs to the kinds max and min, and these need one")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_scratch(self) -> Self:
+        if self.ttl_ms is not None and (self.kind not in SCRATCH_KINDS or self.required):
+            raise ValueError(f"{self.name}: a {self.kind} without a default has no time to live")
         return self
 
     @property
@@ -132,6 +148,11 @@ class Layout(BaseModel):
         return {field.name: field.kind for field in self.fields}
 
     @cached_property
+    def ttls_ms(self) -> dict[str, int]:
+        """The times to live of the scratch fields."""
+        return {field.name: field.ttl_ms for field in self.fields if field.ttl_ms is not None}
+
+    @cached_property
     def fingerprint(self) -> str:
         """sha256 over the canonical JSON: equal for equal models, whatever the class is called.
 
@@ -139,21 +160,23 @@ class Layout(BaseModel):
         """
         content = self.model_dump(mode="json", exclude={"title"})
         content["fields"].sort(key=lambda field: field["name"])
-        _leave_out_roots(content["fields"])
+        _leave_out(content["fields"])
         return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
-def _leave_out_roots(fields: list[dict[str, Any]]) -> None:
+def _leave_out(fields: list[dict[str, Any]]) -> None:
     for field in fields:
         del field["root"]
-        _leave_out_roots(field["fields"])
+        if field["ttl_ms"] is None:
+            del field["ttl_ms"]
+        _leave_out(field["fields"])
 
 
 def check_successor(stored: Layout, offered: Layout, stored_number: int) -> bool:
     """Decide how a model joins a board that has a schema already.
 
-    Returns True when ``offered`` extends ``stored`` (it must be recorded under the next number), and False when
-    nothing needs to be recorded: it is the same, or ``stored`` extends it.
+    Returns True when ``offered`` extends ``stored`` or brings other times to live (it must be recorded under the next
+    number), and False when nothing needs to be recorded: it is the same, or ``stored`` extends it.
 
     Raises:
         SchemaMismatch: a field was changed, or a required one added; each is named with what differs.
@@ -170,7 +193,7 @@ def check_successor(stored: Layout, offered: Layout, stored_number: int) -> bool
             fields=problems,
             board_schema=stored_number,
         )
-    return bool(adds)
+    return bool(adds) or (not lacks and stored.ttls_ms != offered.ttls_ms)
 
 
 def lost_by(before: Layout, after: Layout) -> list[str]:

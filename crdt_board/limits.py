@@ -36,7 +36,9 @@ class Limits:
     presence_clients_max: int = 10_000
     """Client ids of one board whose presence is known or remembered."""
     control_bytes_max: int = 4 * 1024 * 1024
-    """One JSON control message."""
+    """One JSON control message, or the body of one HTTP request, but for exports."""
+    journal_page_bytes_max: int = 4 * 1024 * 1024
+    """Updates of entries in one answer over HTTP, beyond the first of them."""
     layout_bytes_max: int = 1024 * 1024
     """The layout of one model, as JSON."""
     checkpoint_metadata_bytes_max: int = 256 * 1024
@@ -66,6 +68,12 @@ class Limits:
     """What taking back the refused writes of one peer may cost, while it is connected."""
     rejections_told_max: int = 100
     """Refused values of one submission that its sender is told of."""
+    scratch_keys_max: int = 10_000
+    """Keys of one scratch field whose last writes are known each by itself; older ones count as one."""
+    scratch_page_keys: int = 1_000
+    """Keys of a scratch field that are removed in one go when they ran out: everybody else waits for so long."""
+    scratch_look_seconds: float = 60.0
+    """How long the writer of a board with scratch fields goes without looking at the clock."""
     entry_paths_max: int = 32
     """Touched paths kept per entry; more are folded into their field names."""
     client_ids_kept_max: int = 16
@@ -82,6 +90,8 @@ class Limits:
     """How far such snapshots are apart at least, by their size: loading many bytes takes as long as folding entries."""
     compaction_page_entries: int = 200
     """Entries that a compaction folds, or removes, in one go: everybody else waits for so long."""
+    retention_every_entries: int = 10_000
+    """After how many entries a board's own retention is applied again."""
     compaction_page_bytes: int = 256 * 1024
     """Space that a compaction gives back to the file system in one go."""
     send_buffer_bytes_max: int = 1024 * 1024

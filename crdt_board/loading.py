@@ -42,6 +42,13 @@ class LoadedBoard:
     """Checks what is written into the document; made by the writer of the board."""
     nesting: Nesting = field(default_factory=Nesting)
 
+    def __post_init__(self) -> None:
+        self.track_scratch()
+
+    def track_scratch(self) -> None:
+        """Follow the last writes of the scratch fields of the document's layout; after it was declared anew."""
+        self.fold.scratch.track(self.document.layout.ttls_ms)
+
     def advance(self, entry: Entry, origin: str = NOWHERE) -> None:
         """Count an entry that the document holds."""
         self.fold.advance(entry, origin)

@@ -29,6 +29,7 @@ from crdt_board.errors import BadRequest, BoardError, SchemaMismatch, Unavailabl
 from crdt_board.findings import Findings
 from crdt_board.following import follow_schema
 from crdt_board.forks import new_epoch
+from crdt_board.headroom import Headroom
 from crdt_board.history.questions import answer_question
 from crdt_board.host import BoardHost
 from crdt_board.joining import join_or_migrate, migrate_board
@@ -206,6 +207,7 @@ class LocalLink:
         client_id = await self._engine.client_ids.grant(Holder(self._origin, self))
         bytes_max, strays = self._engine.limits.update_bytes_max, self._model is None
         self.replica = Replica(None, client_id=client_id, update_bytes_max=bytes_max, strays=strays)
+        self.replica.headroom = Headroom(self._engine.limits)
         self._session = BoardSession(self.replica, self, clock, on_rejected=on_rejected)
 
         def take_over(document: Document) -> None:

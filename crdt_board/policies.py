@@ -1,17 +1,18 @@
-"""`Max`, `Min`, `Candidates` and `Strict`: what is written beside a field's type to say how its writes combine."""
+"""What is written beside a field's type: `Max`, `Min`, `Candidates` and `Strict` say how its writes combine, and
+`Scratch` how long they stay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from crdt_board.layout import FieldKind
+from crdt_board.layout import RECORD_KINDS, SCRATCH_KINDS, TTL_MS_MAX, TTL_MS_MIN, FieldKind
 from crdt_board.orders import ORDERED_TYPES, CellOrder
 from crdt_board.values import ValueCodec
 
@@ -39,6 +40,17 @@ class Strict:
 
     Not pydantic's ``Strict``, which is about conversion and says nothing of who may write.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """``Annotated[dict[str, str], Scratch(ttl=timedelta(hours=1))]``: what is written is removed after ``ttl``.
+
+    Of a ``dict`` or ``set`` each key by itself, ``ttl`` after it was last written; a scalar, ``Text`` or ``list`` as a
+    whole, ``ttl`` after anything in it was written.
+    """
+
+    ttl: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +85,43 @@ def policy_of(info: FieldInfo) -> FieldKind | None:
 
 
 def plain_metadata(info: FieldInfo) -> list[Any]:
-    """What is written beside the field's type apart from its policy."""
-    return [each for each in info.metadata if type(each) not in POLICIES]
+    """What is written beside the field's type apart from its policy and time to live."""
+    return [each for each in info.metadata if type(each) not in POLICIES and not isinstance(each, Scratch)]
+
+
+def ttl_ms_of(info: FieldInfo) -> int | None:
+    """How long what is written into the field stays; None for ever."""
+    return next((each.ttl // timedelta(milliseconds=1) for each in info.metadata if isinstance(each, Scratch)), None)
+
+
+def scratch_problem(info: FieldInfo, kind: FieldKind) -> Problem | None:
+    """What is wrong with a time to live, or with the field that it is written on."""
+    scratch: list[Any] = [each for each in info.metadata if isinstance(each, Scratch)]
+    example = "Scratch(ttl=timedelta(hours=1))"
+    if Scratch in info.metadata or len(scratch) > 1:
+        return "Scratch says once how long what is written stays", f"write one {example}"
+    if not scratch:
+        return None
+    problem = _kind_problem(info, kind)
+    if problem is not None:
+        return problem
+    ttl, least, most = scratch[0].ttl, timedelta(milliseconds=TTL_MS_MIN), timedelta(milliseconds=TTL_MS_MAX)
+    if isinstance(ttl, timedelta) and least <= ttl <= most:
+        return None
+    return f"{ttl!r} is no time to live", f"write a timedelta of a second to {most.days} days, as in {example}"
+
+
+def _kind_problem(info: FieldInfo, kind: FieldKind) -> Problem | None:
+    if kind in RECORD_KINDS:
+        return (
+            "what is written into a record while it is removed would be lost with it",
+            "write dict[str, T] with a scalar or a frozen pydantic model, which are written whole",
+        )
+    if kind not in SCRATCH_KINDS:
+        return f"a {kind} stands for all that was ever written", "write Scratch on another field"
+    if kind == "scalar" and info.is_required():
+        return "a scratch field needs a value to go back to", "write a default"
+    return None
 
 
 def policy_problem(info: FieldInfo) -> Problem | None:
@@ -156,12 +203,16 @@ def _nested_policies(annotation: Any) -> Iterator[Any]:
         seen.append(current)
         if get_origin(current) is Annotated:
             current, *metadata = get_args(current)
-            yield from (each for each in metadata if type(each) in POLICIES)
+            yield from (each for each in metadata if _is_policy(each))
         waiting.extend(get_args(current))
         if isinstance(current, type) and issubclass(current, BaseModel) and not hasattr(current, "board_layout"):
             for field in current.model_fields.values():
-                yield from (each for each in field.metadata if type(each) in POLICIES)
+                yield from (each for each in field.metadata if _is_policy(each))
                 waiting.append(field.annotation)
+
+
+def _is_policy(metadata: Any) -> bool:
+    return type(metadata) in POLICIES or isinstance(metadata, Scratch)
 
 
 def _name(annotation: Any) -> str:

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 
 from crdt_board.document import Document, escape_path
 from crdt_board.errors import LimitExceeded, MalformedUpdate
+from crdt_board.headroom import WARNINGS, Headroom, LimitWarning
 from crdt_board.layout import TEAM_ROOT, Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.readiness import Extent
@@ -54,8 +55,8 @@ class PendingUpdate:
 class Change:
     """A path that was changed, as this replica saw it.
 
-    ``path`` is ``field`` or ``field/key``; `VIOLATIONS` when the board's violations are others than before; or
-    ``$team/`` and the key of a lease, task or the like.
+    ``path`` is ``field`` or ``field/key``; `VIOLATIONS` or `WARNINGS` when those of the board are others than before;
+    or ``$team/`` and the key of a lease, task or the like.
     ``agent`` is who changed it; None when several changes arrived as one difference, after a time offline. ``local``:
     made through this replica, and not necessarily durable yet; anything else is durable. ``seq`` is the journal entry,
     when one is known.
@@ -85,6 +86,7 @@ class Replica:
         strays: bool = False,
     ) -> None:
         self.document = Document(layout, client_id=client_id, strays=strays)
+        self.headroom = Headroom(DEFAULT_LIMITS)
         self.update_bytes_max = update_bytes_max
         """What the writer of the board takes as one update."""
         self.pending: deque[PendingUpdate] = deque()
@@ -346,10 +348,19 @@ class Replica:
         if self.document.standing.take_moved(self.document):
             touched = (*touched, VIOLATIONS)
         touched = (*touched, *(f"{TEAM_ROOT}/{escape_path(key)}" for key in self.document.take_moved_records()))
+        if self.headroom.touch(touched):
+            self.headroom.look(self.document)
+        if self.headroom.take_moved():
+            touched = (*touched, WARNINGS)
         if touched and self.watchers:
             changes = [Change(path, agent, local, seq) for path in touched]
             for watcher in list(self.watchers):
                 watcher(changes)
+
+    def warnings(self) -> tuple[LimitWarning, ...]:
+        """What stands now of `Board.warnings`."""
+        self.headroom.look(self.document)
+        return self.headroom.warnings
 
     def _capture_transactions(self) -> None:
         reference = weakref.ref(self)  # yrs holds the callback: were the replica in it, it would never be freed

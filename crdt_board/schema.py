@@ -114,6 +114,7 @@ def _layout_of(field: FieldSpec) -> FieldLayout:
         json_schema=field.json_schema(),
         fields=tuple(_layout_of(inner) for inner in field.inside.values()) if field.record else (),
         order=field.order,
+        ttl_ms=field.ttl_ms,
     )
 
 

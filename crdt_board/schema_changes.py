@@ -111,7 +111,7 @@ def migrate(document: Document, layout: Layout, request: MigrationRequest, commi
         for root in stale_roots:
             root.clear()
         for field in (*(field for field in stale if field.kind in SINGLE_KINDS), *emptied):
-            _empty(document, field)
+            empty_field(document, field)
         apply_patch(document, operations, committer)
 
     return document.capture(change)
@@ -142,7 +142,8 @@ def _kinds_inside(field: FieldLayout) -> JsonValue:
     return {each.name: [each.kind, _kinds_inside(each)] for each in field.fields}
 
 
-def _empty(document: Document, field: FieldLayout) -> None:
+def empty_field(document: Document, field: FieldLayout) -> None:
+    """Inside a transaction: remove everything that a field holds."""
     if field.kind not in SINGLE_KINDS:
         document.clear(field.name)
         return

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,8 +20,10 @@ from typer.testing import CliRunner
 
 from crdt_board import BoardModel, Text, open_board
 from crdt_board.errors import error_types
+from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
+from crdt_board_server.changing import _user
 from crdt_board_server.cli import app
 from support.serving import serving
 from support.waiting import DEADLINE_SECONDS
@@ -36,6 +39,7 @@ class Migration(BoardModel):
     status: str = "OPEN"
     plan: list[str] = []
     findings: dict[str, Finding] = {}
+    steps: list[Finding] = []
     draft: Text
 
 
@@ -52,6 +56,7 @@ async def database(tmp_path: Path) -> Path:
         bob.state.findings["f1"].title = "cast!"
         await bob.commit("review", patch={"status": "DONE"})
         bob.state.plan.append("ship")
+        bob.state.steps.append(Finding(title="build"))
     return file
 
 
@@ -216,6 +221,36 @@ async def test_the_command_line_compacts(client: httpx.AsyncClient, database: Pa
 
 
 @pytest.mark.parametrize("place", ["file", "server"])
+async def test_the_command_line_keeps_a_retention(client: httpx.AsyncClient, database: Path, place: str) -> None:
+    """It is shown and set, and is what `compact` goes by when it is told nothing else; the same over HTTP."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+
+    async def run(*arguments: str) -> str:
+        code, said, problems = await asyncio.to_thread(crdt_board, *arguments, *where)
+        assert (code, problems) == (0, "")
+        return said
+
+    assert await run("retention", BOARD) == f"board {BOARD} keeps all versions\n"
+    said = await run("retention", BOARD, "--keep-versions", "1", "--newer-than", "1h", "--no-keep-tagged")
+    assert said == f"board {BOARD} keeps the newest 1, those newer than 1:00:00\n"
+    assert await got(client, f"/{BOARD}/retention") == {
+        "keep_versions": 1,
+        "newer_than_seconds": 3600,
+        "keep_tagged": False,
+    }
+    answer = await client.put(f"/api/boards/{BOARD}/retention", json={"keep_versions": 1})
+    assert answer.json()["keep_tagged"] is True
+    assert "would go: versions 1\n" in await run("compact", BOARD, "--dry-run")
+    assert "0 versions" in await run("compact", BOARD, "--keep-versions", "2")
+    assert json.loads(await run("retention", BOARD, "--keep-all", "--json"))["keep_versions"] is None
+    assert "0 versions" in await run("compact", BOARD)
+    code, _, problems = await asyncio.to_thread(
+        crdt_board, "retention", BOARD, "--keep-all", "--keep-versions", "1", *where
+    )
+    assert (code, problems.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
 async def test_the_command_line_shows_a_boards_past(client: httpx.AsyncClient, database: Path, place: str) -> None:
     """The same commands, with the same answers, over a file and over a server."""
     where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
@@ -238,6 +273,16 @@ async def test_the_command_line_shows_a_boards_past(client: httpx.AsyncClient, d
     assert [each["agent"] for each in json.loads(await run("blame", BOARD, "draft", "--json"))] == ["ann", "bob", "ann"]
     assert "bob, version 2 (review)" in await run("blame", BOARD, "draft")
     assert "are intact" in await run("verify", BOARD)
+    sizes = json.loads(await run("sizes", BOARD, "--json"))
+    assert {each["name"]: each["items"] for each in sizes["fields"]} == {
+        "status": None,
+        "plan": 1,
+        "findings": 1,
+        "steps": 1,
+        "draft": 34,
+    }
+    assert (sizes["checkpoints"], sizes["warnings"]) == (2, [])
+    assert "0 % of 10,000,000" in await run("sizes", BOARD)
 
 
 @pytest.mark.parametrize("place", ["file", "server"])
@@ -278,7 +323,7 @@ async def test_a_commit_over_http_keeps_its_promises(client: httpx.AsyncClient) 
     assert again.json() == made.json()
     late = await client.post(address, json={"step": "late", "patch": {"status": "X"}}, headers={"If-Match": '"2"'})
     assert (late.status_code, late.json()["code"]) == (409, "version_conflict")
-    assert late.json()["data"]["changed"] == ["plan", "status"]
+    assert late.json()["data"]["changed"] == ["plan", "status", "steps"]
     for patch, path in (({"status": 7}, "status"), ({"findings": {"f1": {"nope": 1}}}, "findings/f1/nope")):
         wrong = await client.post(address, json={"step": "wrong", "patch": patch})
         assert (wrong.status_code, wrong.json()["code"], wrong.json()["data"]["path"]) == (422, "invalid_value", path)
@@ -379,6 +424,14 @@ async def test_whole_boards_are_changed_over_http(client: httpx.AsyncClient) -> 
         (["diff", BOARD, "x"], "is not a pointer"),
         (["diff", BOARD, f"board:{BOARD}@1#{'0' * 16}"], "is not the one that"),
         (["history", BOARD, "nothing"], "has no field 'nothing'"),
+        (["history", BOARD, "findings/f1/titel"], "has no field 'titel'; did you mean 'title'?"),
+        (
+            ["history", BOARD, "plan/0"],
+            "plan is a list, whose changes are told for the field as a whole; ask for 'plan'",
+        ),
+        (["history", BOARD, "steps/0"], "not by an index; item 0 is steps/"),
+        (["history", BOARD, "steps/7"], "not by an index"),
+        (["history", BOARD, "status/x/y"], "status is a scalar"),
     ],
 )
 @pytest.mark.parametrize("place", ["file", "server"])
@@ -391,6 +444,43 @@ async def test_a_wrong_command_is_one_line(
     assert (code, output) == (1, "")
     assert said in problems
     assert problems.count("\n") == 1
+
+
+def test_an_import_of_what_is_no_export_makes_no_database(tmp_path: Path, database: Path) -> None:
+    """A file is made for a board that is sound, and for nothing else."""
+    fresh, broken, whole = tmp_path / "fresh.db", tmp_path / "broken", tmp_path / "whole"
+    crdt_board("export", BOARD, str(whole), "--db", str(database))
+    broken.write_bytes(whole.read_bytes()[:-9])
+    code, _, problems = crdt_board("import", str(broken), "--db", str(fresh))
+    assert (code, problems.count("\n")) == (1, 1)
+    assert not list(tmp_path.glob("fresh.db*"))
+    assert crdt_board("import", str(whole), "--db", str(fresh))[0] == 0
+    assert "are intact" in crdt_board("verify", BOARD, "--db", str(fresh))[1]
+
+
+def test_help_says_under_whose_name_something_is_recorded() -> None:
+    """The default of --agent is the user's name."""
+    assert f"you, {_user()}" in " ".join(crdt_board("merge", "--help")[1].split())
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_a_merge_of_nothing_new_makes_no_version(client: httpx.AsyncClient, database: Path, place: str) -> None:
+    """The newest version is the answer, and it is said that there was nothing; a deletion is something."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+
+    async def run(*arguments: str) -> str:
+        code, said, problems = await asyncio.to_thread(crdt_board, *arguments, *where)
+        assert (code, problems) == (0, "")
+        return said
+
+    await run("fork", BOARD, "alt")
+    assert "holds all that alt has already; nothing was committed" in await run("merge", BOARD, "alt")
+    answer = await client.post(f"/api/boards/{BOARD}/merges", json={"board": "alt"})
+    assert (answer.status_code, answer.json()["version"]) == (200, 2)
+    async with connect(f"ws://127.0.0.1:{client.base_url.port}", "alt", Migration, agent="ann") as board:
+        del board.state.findings["f1"]
+    assert "changed: findings" in await run("merge", BOARD, "alt")
+    assert "nothing was committed" in await run("merge", BOARD, "alt")
 
 
 def test_no_database_and_no_server_are_told_apart(tmp_path: Path) -> None:
@@ -440,6 +530,47 @@ async def test_violations_are_shown_and_dismissed(client: httpx.AsyncClient, dat
         while (await got(client, "/sprint/violations"))["violations"]:
             await asyncio.sleep(0.01)
     assert (await client.post("/api/boards/sprint/commits", json=repair)).status_code == 201
+
+
+async def test_a_body_that_is_too_large_is_refused_unread(client: httpx.AsyncClient) -> None:
+    """It gets 413 and a problem, whether its length is announced or not, and nothing is changed."""
+    most = DEFAULT_LIMITS.control_bytes_max
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(most // 65_536 + 1):
+            yield bytes(65_536)
+
+    address = f"/api/boards/{BOARD}/commits"
+    for content in (b" " * (most + 1), pieces()):
+        answer = await client.post(address, content=content, headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
+        assert answer.json()["data"]["limit"] == "control_bytes_max"
+    whole = json.dumps({"step": "large", "patch": {"status": "x" * 3_000_000}})
+    assert (await client.post(address, content=whole, headers={"content-type": "application/json"})).is_success
+
+
+async def test_a_page_of_the_journal_ends_where_its_updates_are_many(database: Path) -> None:
+    """With payloads a page is cut by bytes, but holds one entry at least, and every entry comes once."""
+    limits = replace(DEFAULT_LIMITS, journal_page_bytes_max=2_000)
+    store = await SqliteStore.open(database)
+    async with (
+        serving(store, limits=limits) as served,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client,
+    ):
+        async with connect(served.url, BOARD, Migration, agent="ann") as board:
+            for number, size in enumerate((900, 900, 900, 5_000, 10, 10)):
+                board.state.status = str(number) * size
+                await board.flush()
+        pages: list[list[int]] = []
+        after: int | None = 0
+        while after is not None:
+            page = await got(client, f"/{BOARD}/journal", after=after, payload=True)
+            pages.append([each["seq"] for each in page["entries"]])
+            after = page["after"]
+        seqs = [seq for page in pages for seq in page]
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert [len(page) for page in pages][-3:] == [2, 1, 2]
+        assert len((await got(client, f"/{BOARD}/journal"))["entries"]) == len(seqs)
 
 
 async def test_a_mistake_in_a_body_is_not_passed_over(client: httpx.AsyncClient) -> None:

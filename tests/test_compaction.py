@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import gzip
+import hashlib
 import io
+import json
 import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -38,8 +43,8 @@ from crdt_board import (
 )
 from crdt_board.checkpoints import Checkpoint, CommitRequest, make_checkpoint
 from crdt_board.engine import Engine
-from crdt_board.errors import BoardCorrupt, Conflict, StoreUnavailable
-from crdt_board.exports import export_board
+from crdt_board.errors import BoardCorrupt, Conflict, LimitExceeded, StoreUnavailable
+from crdt_board.exports import export_board, import_board
 from crdt_board.group_commit import GroupCommit
 from crdt_board.history import BoardHistory, CompactionReport, Retention, Stretch
 from crdt_board.history.blame import Origin, Origins
@@ -367,17 +372,197 @@ async def test_versions_from_before_a_migration_stay_as_they_were() -> None:
             assert bob.state.draft == ["w1", "w2", "w3", "w4"]
 
 
-async def test_a_compacted_board_says_how_it_can_be_exported() -> None:
-    """An export holds a whole journal; a fork of the board has one."""
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_an_export_of_a_compacted_board_is_what_is_left_of_it_elsewhere(kind: str, tmp_path: Path) -> None:
+    """Every version that was kept, blame, keys and edits since the base are the same elsewhere, and go on there."""
     store = MemoryStore()
-    async with hosting(store) as host:
-        await write(host, 4, 4)
+    async with hosting(store.peer()) as host, open_board(host, BOARD, Migration, agent="ann") as board:
+        await board.commit("keyed", idempotency_key="k")
+        await write(host, 4, 6)
+        await board.commit("sent", tags=["sent"])
+        await write(host, 5, 6)
+        await (await history_of(store)).compact(Retention(keep_versions=3))
+        board.state.draft.append("after the base")
+        await board.commit("after")
+        file = io.BytesIO()
+        head = await export_board(store, BOARD, file)
+        assert head.base_seq > 0
+        other: Store = MemoryStore() if kind == "memory" else await SqliteStore.open(tmp_path / "other.db")
+        file.seek(0)
+        assert await import_board(other, file) == head
+        there, here = await BoardHistory.open(other, BOARD), await history_of(store)
+        assert (await there.verify()).ok
+        assert await other.checkpoints(BOARD) == await store.checkpoints(BOARD)
+        readable = 0
+        for made in await store.checkpoints(BOARD):
+            with contextlib.suppress(NotFound):  # of some only the record is left, for its key
+                expected = await here.state_at(made.version)
+                assert await there.state_at(made.version) == expected
+                readable += 1
+        assert readable > 4
+        assert await there.blame("draft", None) == await here.blame("draft", None)
+        async with hosting(other) as second, open_board(second, BOARD, Migration, agent="bob") as bob:
+            assert bob.snapshot() == board.snapshot()
+            assert (await bob.commit("keyed", idempotency_key="k")).version == 1
+            bob.state.draft.append("!")
+            assert (await bob.commit("on")).version == board.version + 1
+            assert (await bob.verify()).ok
+            await (await BoardHistory.open(other, BOARD)).compact(Retention(keep_versions=1))
+            assert (await bob.verify()).ok
+
+
+async def test_an_export_of_a_board_that_was_squashed_as_a_whole_holds_it(tmp_path: Path) -> None:
+    """A base without an entry after it is a board, too."""
+    store, other = MemoryStore(), await SqliteStore.open(tmp_path / "other.db")
+    async with hosting(store.peer()) as host:
+        await write(host, 4, 3)
+        async with open_board(host, BOARD, Migration, agent="ann") as board:
+            await board.commit("last")
         await (await history_of(store)).compact(Retention(keep_versions=1))
-        with pytest.raises(BadRequest, match="fork it and export the fork"):
-            await export_board(store, BOARD, io.BytesIO())
-        async with host.board(BOARD) as engine:
-            await engine.fork(4, "fork", agent="ann", epoch="f")
-        await export_board(store, "fork", io.BytesIO())
+    head = await store.head(BOARD)
+    assert head is not None
+    assert head.base_seq == head.seq
+    file = io.BytesIO()
+    await export_board(store, BOARD, file)
+    file.seek(0)
+    assert await import_board(other, file) == head
+    assert (await (await BoardHistory.open(other, BOARD)).verify()).ok
+    await other.close()
+
+
+async def test_an_export_that_a_compaction_overtakes_is_that_of_the_compacted_board() -> None:
+    """What is squashed while a board is being read is no damage: the export begins anew, with nothing twice."""
+    inner = MemoryStore()
+    store = FaultyStore(inner)
+    async with hosting(inner.peer()) as host:
+        await write(host, 4, 4)
+    gate = store.hold("entries", call=1)
+    file = io.BytesIO()
+    exporting = asyncio.create_task(export_board(store, BOARD, file))
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await gate.reached.wait()
+        await (await history_of(inner)).compact(Retention(keep_versions=1))
+        gate.release()
+        head = await exporting
+    assert head.base_seq > 0
+    file.seek(0)
+    assert await import_board(MemoryStore(), file) == head
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda line: {**line, "meta": line["meta"] + " "} if "base" in line else line, BoardCorrupt),
+        (lambda line: {**line, "version": 99} if "state" in line else line, BoardCorrupt),
+        (lambda line: {"artifact": "sha256:00"} if "kept" in line else line, BadRequest),
+        (lambda line: {**line, "kept": line["kept"] + 1} if "kept" in line else line, BadRequest),
+        (lambda line: {"origins": "", **line, "data": bomb()} if "base" in line else line, LimitExceeded),
+    ],
+    ids=["base", "state", "unknown kind", "checkpoint", "bomb"],
+)
+async def test_an_altered_export_of_a_compacted_board_is_refused(
+    change: Callable[[dict[str, Any]], dict[str, Any]], error: type[Exception]
+) -> None:
+    """However its own hash was made right, nothing is made of it."""
+    store = MemoryStore()
+    async with hosting(store.peer()) as host, open_board(host, BOARD, Migration, agent="ann") as board:
+        await board.commit("sent", tags=["sent"])
+        await write(host, 4, 4)
+    await (await history_of(store)).compact(Retention(keep_versions=2))
+    file = io.BytesIO()
+    await export_board(store, BOARD, file)
+    lines = [json.loads(line) for line in gzip.decompress(file.getvalue()).splitlines()][:-1]
+    content = b"".join(json.dumps(change(line)).encode() + b"\n" for line in lines)
+    content += json.dumps({"sha256": hashlib.sha256(content).hexdigest()}).encode() + b"\n"
+    other = MemoryStore()
+    limits = replace(DEFAULT_LIMITS, import_line_bytes_max=1_000_000)
+    with pytest.raises(error):
+        await import_board(other, io.BytesIO(gzip.compress(content)), limits=limits)
+    assert await other.boards() == []
+
+
+def bomb() -> str:
+    """Few bytes that unpack to many."""
+    return base64.b64encode(zlib.compress(bytes(5_000_000))).decode()
+
+
+async def test_a_boards_own_retention_is_applied_while_it_is_written(tmp_path: Path) -> None:
+    """After every so many entries the versions that the stored policy does not keep go; by default none does."""
+    store = await SqliteStore.open(tmp_path / "boards.db")
+    limits = replace(DEFAULT_LIMITS, retention_every_entries=20)
+    async with BoardHost(store, limits=limits) as host, open_board(host, BOARD, Migration, agent="ann") as board:
+        history = await history_of(store)
+        assert await history.retention() == Retention()
+        for number in range(30):
+            await board.commit(f"step {number}", tags=["sent"] if number == 3 else [])
+        assert (await store.head(BOARD)).base_seq == 0  # type: ignore[union-attr]
+        await history.set_retention(Retention(keep_versions=5))
+        for number in range(30, 60):
+            await board.commit(f"step {number}")
+
+        async def squashed() -> bool:
+            head = await store.head(BOARD)
+            return head is not None and head.base_seq > 0
+
+        await eventually(squashed, "the board is compacted")
+        kept = [made.version for made in await store.checkpoints(BOARD)]
+        assert kept[-1] == 4, "the tagged one"
+        assert kept[:5] == [60, 59, 58, 57, 56]
+        assert len(kept) < 40
+        assert (await board.verify()).ok
+        report = await compacted(history)
+        assert [(each.first, each.why) for each in report.kept] == [(4, "tagged sent"), (56, "one of the newest 5")]
+        await history.set_retention(Retention())
+        assert (await compacted(history)).dropped_versions == 0
+
+
+async def compacted(history: BoardHistory) -> CompactionReport:
+    """By the board's own retention, when nobody else does it at the moment."""
+
+    async def compact() -> CompactionReport | None:
+        with contextlib.suppress(Conflict):
+            return await history.compact()
+        return None
+
+    report: CompactionReport = await eventually(compact, "a compaction that nobody else makes")
+    return report
+
+
+async def test_several_processes_apply_one_retention(tmp_path: Path) -> None:
+    """Who comes second while a board is compacted leaves it; nothing is lost, and nothing raises."""
+    limits = replace(DEFAULT_LIMITS, retention_every_entries=5)
+    file = tmp_path / "boards.db"
+    async with contextlib.AsyncExitStack() as stack:
+        hosts = [
+            await stack.enter_async_context(BoardHost(await SqliteStore.open(file), limits=limits)) for _ in range(3)
+        ]
+        boards = [
+            await stack.enter_async_context(open_board(host, BOARD, Migration, agent=f"agent-{number}"))
+            for number, host in enumerate(hosts)
+        ]
+        await (await history_of(hosts[0].store)).set_retention(Retention(keep_versions=3))
+        for number in range(12):
+            await asyncio.gather(*(board.commit(f"step {number}") for board in boards))
+        await compacted(await history_of(hosts[0].store))
+        assert len(await hosts[1].store.checkpoints(BOARD)) == 3
+        for board in boards:
+            assert (await board.verify()).ok
+
+
+async def test_a_long_journal_is_looked_at_when_the_board_is_opened() -> None:
+    """What was written while nobody applied the policy is squashed by the next who opens the board."""
+    store = MemoryStore()
+    async with hosting(store.peer()) as host:
+        await write(host, 4, 6)
+    await (await history_of(store)).set_retention(Retention(keep_versions=1))
+    limits = replace(DEFAULT_LIMITS, retention_every_entries=3)
+    async with BoardHost(store.peer(), limits=limits) as host, open_board(host, BOARD, Migration, agent="ann"):
+
+        async def squashed() -> bool:
+            head = await store.head(BOARD)
+            return head is not None and head.base_seq > 0
+
+        await eventually(squashed, "the journal is squashed")
 
 
 async def test_a_compacted_board_can_be_deleted(tmp_path: Path) -> None:

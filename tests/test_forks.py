@@ -45,7 +45,8 @@ from crdt_board import (
     open_board,
     wire,
 )
-from crdt_board.exports import FORMAT, FORMAT_VERSION, export_board, import_board
+from crdt_board.export_lines import FORMAT, FORMAT_VERSION
+from crdt_board.exports import export_board, import_board
 from crdt_board.journal import GENESIS_HASH, make_entry, pack_updates
 from crdt_board.limits import Limits
 from crdt_board.store.memory import MemoryStore

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pycrdt
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.document import field_of
@@ -17,16 +17,18 @@ from crdt_board.errors import BadRequest, BoardCorrupt, NotFound
 from crdt_board.history.blame import Origin, Origins, Stretch, attribute
 from crdt_board.history.compaction import Compaction, origins_of
 from crdt_board.history.differences import StateDiff, state_differences
-from crdt_board.history.edits import PathEdit, differences_at, may_touch
+from crdt_board.history.edits import PathEdit, check_item, check_path, differences_at, index_in, may_touch
 from crdt_board.history.inspection import Inspection
 from crdt_board.history.news import EntryPage, News, news_of
 from crdt_board.history.retention import CompactionReport, Retention
 from crdt_board.history.verification import Verification
 from crdt_board.journal import unpack_updates, verify_chain
 from crdt_board.layout import Layout
+from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
 from crdt_board.positions import blocks_in_order
 from crdt_board.schemas import BoardSchemas
+from crdt_board.sizes import BoardSizes, board_sizes
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
 
@@ -143,12 +145,13 @@ class BoardHistory:
         are enough, and once more forwards from the oldest of them. What was compacted away is not there any more.
 
         Raises:
-            BadRequest: the path names no field.
+            BadRequest: the path names no field, or a place that has no changes of its own.
         """
         head = await self._head()
         layout = await self._layout(None)
-        if field_of(path) not in layout.by_name:
-            raise BadRequest(f"board {self._board_id} has no field {field_of(path)!r}")
+        check_path(path, layout)
+        if index_in(path, layout):
+            check_item(path, (await self.state(None)).state)
         end = head.seq + 1 if before is None else min(before, head.seq + 1)
         found: list[PathEdit] = []
         async with self._looking:
@@ -229,6 +232,13 @@ class BoardHistory:
             heads += page
         return [Fork(board_id=head.board_id, parent=head.parent, created_ms=head.created_ms) for head in heads]
 
+    async def sizes(self) -> BoardSizes:
+        """How large the board is now, field by field and in the store, and how near its bounds."""
+        async with self._looking:
+            head = await self._head()
+            loaded = await load_board(self._store, head, await self._layout(None))
+            return board_sizes(loaded, head, await self._store.sizes(self._board_id), DEFAULT_LIMITS)
+
     async def verify(self, on_progress: Callable[[int, int], None] = _no_progress) -> Verification:
         """Read everything that is stored of the board and compare it: hashes, chains, states, snapshots, head.
 
@@ -238,10 +248,41 @@ class BoardHistory:
         async with self._looking:
             return await Inspection(self._store, self._board_id, on_progress).run()
 
+    async def retention(self) -> Retention:
+        """Which versions the board keeps by itself; all of them until `set_retention` says otherwise.
+
+        Raises:
+            BoardCorrupt: what is stored is no retention.
+        """
+        stored = await self._store.retention(self._board_id)
+        try:
+            return Retention.model_validate_json(stored) if stored else Retention()
+        except ValidationError as error:
+            raise BoardCorrupt(
+                f"board {self._board_id}: its retention cannot be read; set it again", board_id=self._board_id, seq=None
+            ) from error
+
+    async def set_retention(self, policy: Retention) -> None:
+        """Say which versions the board keeps, from now on and in whatever process has it open; durable on return.
+
+        A process that has it open compacts it accordingly after every 10,000 entries, and so does `compact` without a
+        policy. Forks do not inherit it, and an export does not hold it.
+
+        Raises:
+            NotFound: there is no such board any more.
+        """
+        await self._store.set_retention(self._board_id, "" if policy == Retention() else policy.model_dump_json())
+
     async def compact(
-        self, policy: Retention, *, dry_run: bool = False, on_progress: Callable[[int, int], None] = _no_progress
+        self,
+        policy: Retention | None = None,
+        *,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int], None] = _no_progress,
     ) -> CompactionReport:
         """Squash what no version needs that the policy keeps; with ``dry_run`` only say what would go.
+
+        Without a ``policy`` it is that of `retention`.
 
         The board may be open, and written, in any number of processes meanwhile. What the board holds does not change,
         nor do the ids of its items, so that clients which were away go on with a small difference. Versions that go
@@ -254,6 +295,7 @@ class BoardHistory:
             BoardCorrupt: what is to be squashed does not verify; nothing was removed.
         """
         async with self._looking:
+            policy = await self.retention() if policy is None else policy
             schemas = await self._known_schemas()
             await schemas.reload()
             return await Compaction(self._store, self._board_id, schemas, on_progress).run(policy, dry_run=dry_run)

@@ -14,13 +14,12 @@ removes; after 3, `tidy` goes on, which opening the board and every later compac
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.errors import BoardCorrupt, BoardError, Conflict
+from crdt_board.errors import BoardCorrupt, Conflict
 from crdt_board.history.blame import Origin, Origins
 from crdt_board.history.pins import handed_over, pins_of
 from crdt_board.history.retention import CompactionReport, Retention, RetentionPlan, plan_retention
@@ -35,8 +34,6 @@ from crdt_board.store.lookup import existing_head
 
 _PAGE_CHECKPOINTS = 500
 _REST_SECONDS_MIN = 0.001
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -79,13 +76,13 @@ class Compaction:
     async def _run(self, policy: Retention, head: BoardHead, *, dry_run: bool) -> CompactionReport:
         checkpoints = await self._checkpoints()
         plan = await self._plan(policy, head, checkpoints)
-        keyed = await self._keyed(plan, checkpoints)
+        keyed, left = await self._records(plan, checkpoints)
         squashed = _Squashed()
         if dry_run:
             await self._count(squashed, head, plan)
         else:
             if plan.base_seq > head.base_seq or plan.dropped:
-                await self._squash(squashed, head, plan, keyed)
+                await self._squash(squashed, head, plan, keyed=keyed, left=left)
             await tidy(self._store, self._board_id, self._limits)
         return CompactionReport(
             board_id=self._board_id,
@@ -111,17 +108,22 @@ class Compaction:
                 return plan
             pins = {**more, **pins}
 
-    async def _keyed(self, plan: RetentionPlan, checkpoints: Sequence[Checkpoint]) -> list[int]:
-        """The versions whose states go but not their records: a repeat of the request must find its first result."""
+    async def _records(self, plan: RetentionPlan, checkpoints: Sequence[Checkpoint]) -> tuple[list[int], list[int]]:
+        """The versions whose states go but not their records, since a repeat of the request must find its first result;
+        and those whose records go, also where a compaction that came second has left them without a state."""
         keyed = set(await self._store.keyed_versions(self._board_id, at_most=_version_at(plan.base_seq, checkpoints)))
-        return [made.version for made in plan.dropped if made.version in keyed]
+        kept = {made.version for made, _ in (*plan.pinned, *plan.whole)} | keyed
+        left = [made.version for made in checkpoints if made.seq <= plan.base_seq and made.version not in kept]
+        return [made.version for made in plan.dropped if made.version in keyed], left
 
     async def _count(self, squashed: _Squashed, head: BoardHead, plan: RetentionPlan) -> None:
         async for page in self._pages(head.base_seq, plan.base_seq):
             _add(squashed, page)
             self._on_progress(page[-1].seq - head.base_seq, plan.base_seq - head.base_seq)
 
-    async def _squash(self, squashed: _Squashed, head: BoardHead, plan: RetentionPlan, keyed: Sequence[int]) -> None:
+    async def _squash(
+        self, squashed: _Squashed, head: BoardHead, plan: RetentionPlan, *, keyed: Sequence[int], left: Sequence[int]
+    ) -> None:
         loaded = await self._fold(squashed, head, plan)
         base = await self._base(loaded, squashed.origins, plan)
         squashed.state_bytes += len(base.data) + len(base.origins)
@@ -129,15 +131,12 @@ class Compaction:
         kept = [*(made.version for made, _ in plan.pinned), *keyed, *first]
         for start in range(0, len(kept), _PAGE_CHECKPOINTS):
             await self._store.keep_checkpoints(self._board_id, kept[start : start + _PAGE_CHECKPOINTS])
-        remaining = set(kept)
         move = BaseMove(
             base=base,
             epoch=head.epoch,
             expected_seq=head.base_seq,
             pinned=[made.seq for made, _ in plan.pinned],
-            forgotten=[
-                made.version for made in plan.dropped if made.seq <= head.base_seq and made.version not in remaining
-            ],
+            forgotten=left,
         )
         if not await self._store.move_base(move):
             raise self._was_first()
@@ -259,16 +258,6 @@ async def tidy(store: Store, board_id: str, limits: Limits = DEFAULT_LIMITS) -> 
         if not await store.give_back(limit_bytes=limits.compaction_page_bytes):
             break
         await _rest(clock() - began)
-
-
-async def tidy_in_background(store: Store, board_id: str, limits: Limits) -> None:
-    """`tidy` as a task of its own: a failure is logged and nothing else, the next opening tries again."""
-    try:
-        await tidy(store, board_id, limits)
-    except BoardError as error:
-        logger.warning("board %s: what was compacted is still there: %s", board_id, error)
-    except Exception:  # the boundary of a background task
-        logger.exception("board %s: what was compacted is still there", board_id)
 
 
 async def _rest(seconds: float) -> None:

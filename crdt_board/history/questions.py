@@ -6,30 +6,30 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, JsonValue
 
-from crdt_board.control import Blame, Diff, ListEdits, ListEntries, ListForks, Question, Verify
+from crdt_board.control import Blame, Diff, ListEdits, ListEntries, ListForks, Measure, Question, Verify
 from crdt_board.history.board_history import BoardHistory
 
 
 async def answer_question(history: BoardHistory, question: Question) -> JsonValue:
     """The answer as JSON; see `crdt_board.control.Answer` for what it is. Errors are those of `BoardHistory`."""
+    answer: BaseModel | Sequence[BaseModel]
     match question:
         case Diff(before=before, after=after):
-            return _plain(await history.diff(before, after))
+            answer = await history.diff(before, after)
         case ListEdits(path=path, before=before, limit=limit):
-            return _list(await history.edits(path, before=before, limit=limit))
+            answer = await history.edits(path, before=before, limit=limit)
         case ListEntries(after=after, path=path, limit=limit):
-            return _plain(await history.entries(path, after=after, limit=limit))
+            answer = await history.entries(path, after=after, limit=limit)
         case Blame(path=path, version=version):
-            return _list(await history.blame(path, version))
+            answer = await history.blame(path, version)
         case Verify():
-            return _plain(await history.verify())
+            answer = await history.verify()
+        case Measure():
+            answer = await history.sizes()
         case ListForks():
-            return _list(await history.forks())
+            answer = await history.forks()
+    return _plain(answer) if isinstance(answer, BaseModel) else [_plain(each) for each in answer]
 
 
 def _plain(answer: BaseModel) -> dict[str, JsonValue]:
     return answer.model_dump(mode="json")
-
-
-def _list(answers: Sequence[BaseModel]) -> JsonValue:
-    return [_plain(answer) for answer in answers]

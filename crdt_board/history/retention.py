@@ -32,6 +32,14 @@ class Retention(_Frozen):
     def keeps_all(self) -> bool:
         return self.keep_versions is None and self.newer_than is None
 
+    def __str__(self) -> str:
+        if self.keeps_all:
+            return "all versions"
+        rules = [f"the newest {self.keep_versions}"] if self.keep_versions is not None else []
+        rules += [f"those newer than {self.newer_than}"] if self.newer_than is not None else []
+        rules += ["those with a tag"] if self.keep_tagged else []
+        return ", ".join(rules)
+
 
 class KeptVersions(_Frozen):
     """Versions from ``first`` to ``last`` that stay, all for the same reason. With ``is_whole`` the journal between

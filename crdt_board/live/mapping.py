@@ -20,7 +20,7 @@ class LiveDict(MutableMapping[str, T]):
     """A ``dict`` in which each key is written on its own; the order is that of the keys.
 
     What is read is a copy: changing it does not reach the board. Setting a key to the value that it has writes
-    nothing.
+    nothing, but for a scratch field, in which it lets the key live on.
     """
 
     __slots__ = ("_editor", "_path", "_spec")
@@ -116,7 +116,7 @@ class LiveDict(MutableMapping[str, T]):
         if self._spec.bounds:
             content = self._map
             self._editor.document.check_change(self._path, sum(key not in content for key in wires))
-        changed = self._changed(wires)
+        changed = wires if self._spec.ttl_ms else self._changed(wires)
         if changed:
             with self._editor.edit(changed):
                 self._write_wires(changed)

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from crdt_board.cell_operations import Committer
 from crdt_board.cell_writes import raise_cell, write_candidate
+from crdt_board.checkpoints import SetValue
 from crdt_board.document import Document, escape_path
 from crdt_board.fields import UNWRITTEN
 from crdt_board.layout import SINGLE_KINDS, STRICT_PREFIX
@@ -103,6 +104,11 @@ class PlainState(MutableMapping[str, Any]):
         wires = {key: fields[key].to_wire(value, escape_path(key), any_size=True) for key, value in changed.items()}
         cells = {key: wire for key, wire in wires.items() if fields[key].kind in ("max", "min", "candidates")}
         operations, _ = build_plain_patch(document, {key: wire for key, wire in wires.items() if key not in cells})
+        operations += [  # written again, so that it lives on
+            SetValue(field=escape_path(key), value=wire)
+            for key, wire in wires.items()
+            if fields[key].kind == "scalar" and fields[key].layout.ttl_ms and read_key(document, key) == wire
+        ]
         cells = {key: wire for key, wire in cells.items() if read_key(document, key) != wire}
         if not operations and not cells:
             return

@@ -128,7 +128,7 @@ class LiveState:
             present = _NOTHING
         else:
             present = field.default_wire()
-        if present is _NOTHING or not same_wire(present, wire):
+        if field.ttl_ms or present is _NOTHING or not same_wire(present, wire):
             with self._board_editor.edit(wire):
                 self._made_scalars()[field.name] = wire
 

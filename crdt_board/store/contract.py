@@ -101,6 +101,18 @@ class BaseMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSizes:
+    """What is stored of a board: its entries after the base, with the bytes of their updates and checkpoints; its
+    checkpoints; its snapshots and base, with their bytes."""
+
+    entries: int = 0
+    entry_bytes: int = 0
+    checkpoints: int = 0
+    snapshots: int = 0
+    snapshot_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
     """An idempotency key that was used: by which request, and the version that it led to."""
 
@@ -140,13 +152,18 @@ class Append:
 class NewBoard:
     """A board that begins with something: a fork, or one that was exported from another store.
 
-    ``beginning`` is its whole journal, from seq 1 on. ``parent`` as in `BoardHead`.
+    ``beginning`` is its whole journal, from seq 1 on, or for a board that was compacted from ``base`` on: then
+    ``states`` are its pinned snapshots, and ``kept`` the checkpoints up to the base, ascending. ``parent`` as in
+    `BoardHead`.
     """
 
     beginning: Append
     created_ms: int
     parent: str = ""
     schemas: Sequence[SchemaRecord] = ()
+    base: BaseRecord | None = None
+    states: Sequence[SnapshotRecord] = ()
+    kept: Sequence[Checkpoint] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +328,22 @@ class Store(Protocol):
 
     async def base(self, board_id: str) -> BaseRecord | None:
         """What the journal up to the head's ``base_seq`` has become; None while all of it is there."""
+        ...
+
+    async def retention(self, board_id: str) -> str:
+        """The text that `set_retention` stored last; empty when there is none, or no such board."""
+        ...
+
+    async def set_retention(self, board_id: str, policy: str) -> None:
+        """Store a text with the board: which versions it keeps, as its writers say; durable on return.
+
+        Raises:
+            NotFound: there is no such board.
+        """
+        ...
+
+    async def sizes(self, board_id: str) -> StoredSizes:
+        """How much is stored of the board; all zero when there is none. Reads every row that it counts."""
         ...
 
     async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:

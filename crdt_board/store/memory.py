@@ -29,6 +29,7 @@ from crdt_board.store.contract import (
     NewBoard,
     SchemaRecord,
     SnapshotRecord,
+    StoredSizes,
     Tombstone,
 )
 
@@ -47,6 +48,7 @@ class _Board:
     schemas: list[SchemaRecord] = field(default_factory=list)
     free_client_ids: set[int] = field(default_factory=set)
     snapshots: dict[int, SnapshotRecord] = field(default_factory=dict)
+    retention: str = ""
 
 
 @dataclass(slots=True)
@@ -101,9 +103,13 @@ class MemoryStore:
             return False
         made = self._make(beginning.board_id, epoch=beginning.epoch, created_ms=board.created_ms, parent=board.parent)
         made.schemas.extend(board.schemas)
+        if board.base is not None:
+            _begin_at(made, board, board.base)
         if beginning.entries:
             assert_sound([beginning])
             self._append(beginning)
+        else:
+            made.keys.update((record.key, record) for record in beginning.keys)
         return True
 
     async def forks(self, board_id: str, *, after: str = "", limit: int = 100) -> list[BoardHead]:
@@ -253,6 +259,28 @@ class MemoryStore:
         board = self._find(board_id)
         return board.base if board else None
 
+    async def retention(self, board_id: str) -> str:
+        board = self._find(board_id)
+        return board.retention if board else ""
+
+    async def set_retention(self, board_id: str, policy: str) -> None:
+        self._get(board_id).retention = policy
+
+    async def sizes(self, board_id: str) -> StoredSizes:
+        board = self._find(board_id)
+        if board is None:
+            return StoredSizes()
+        entries = [entry for entry in board.entries if entry.seq > board.head.base_seq]
+        snapshots = [len(each.data) for each in board.snapshots.values()]
+        bases = [len(board.base.data) + len(board.base.origins)] if board.base else []
+        return StoredSizes(
+            entries=len(entries),
+            entry_bytes=sum(len(entry.payload) + len(entry.checkpoint.encode()) for entry in entries),
+            checkpoints=len(await self.checkpoints(board_id, limit=len(board.checkpoints))),
+            snapshots=len(snapshots) + len(bases),
+            snapshot_bytes=sum(snapshots) + sum(bases),
+        )
+
     async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
         board = self._find(board_id)
         return sorted({used.version for used in board.keys.values() if used.version <= at_most}) if board else []
@@ -328,3 +356,19 @@ def _is_fork(head: BoardHead, parent_id: str) -> bool:
 
 def _is_read(board: _Board | None, checkpoint: Checkpoint) -> bool:
     return board is not None and (checkpoint.seq > board.head.base_seq or checkpoint.version in board.kept)
+
+
+def _begin_at(made: _Board, board: NewBoard, base: BaseRecord) -> None:
+    """Put a base, and what was kept from before it, in place of a journal's beginning."""
+    made.base, made.dropped_seq = base, base.seq
+    made.head = replace(
+        made.head,
+        seq=base.seq,
+        hash=base.entry_hash,
+        version=base.version,
+        checkpoint_hash=base.checkpoint_hash,
+        base_seq=base.seq,
+    )
+    made.snapshots.update((state.seq, replace(state, pinned=True)) for state in board.states)
+    made.checkpoints.update((checkpoint.version, checkpoint) for checkpoint in board.kept)
+    made.kept.update(checkpoint.version for checkpoint in board.kept)

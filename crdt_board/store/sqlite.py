@@ -7,12 +7,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
-from crdt_board.checkpoints import Checkpoint, parse_pointer
+from crdt_board.checkpoints import Checkpoint, encode_checkpoint, parse_pointer
 from crdt_board.clock import Clock, SystemClock
 from crdt_board.errors import BoardCorrupt, NotFound, StoreUnavailable
 from crdt_board.journal import GENESIS_HASH as NO_ENTRY
@@ -31,6 +32,7 @@ from crdt_board.store.contract import (
     NewBoard,
     SchemaRecord,
     SnapshotRecord,
+    StoredSizes,
     Tombstone,
 )
 from crdt_board.store.sql_files import load_statements
@@ -43,6 +45,8 @@ _PURGE_ROWS = 1_000
 """Entries that one transaction of a deletion removes: some 10 ms."""
 
 _INTEGER_MAX = 2**63 - 1
+
+_HEAD_OF_BASE = ("board", "seq", "entry_hash", "version", "checkpoint_hash")
 
 _SQL = load_statements("sqlite")
 
@@ -197,6 +201,20 @@ class SqliteStore:
         found = await self._read(rows.read_base, "base", board_id, seq_column=0)
         return found[0] if found else None
 
+    async def retention(self, board_id: str) -> str:
+        found = await self._read(rows.read_text, "retention", board_id)
+        return found[0] if found else ""
+
+    async def set_retention(self, board_id: str, policy: str) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            row = {"board": _board_key(connection, board_id), "policy": policy}
+            connection.execute(_SQL["set_retention"], row)
+
+        await self._file.write(write)
+
+    async def sizes(self, board_id: str) -> StoredSizes:
+        return (await self._read(rows.read_sizes, "sizes", board_id))[0]
+
     async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
         return await self._read(rows.read_number, "keyed_versions", board_id, at_most=_clamp(at_most))
 
@@ -271,9 +289,13 @@ def _create_with(board: NewBoard, connection: sqlite3.Connection) -> bool:
     }
     if connection.execute(_SQL["create_fork"], row).rowcount == 0:
         return False
+    key = _board_key(connection, beginning.board_id)
+    if board.base is not None:
+        _begin_at(connection, key, board, board.base)
     if beginning.entries:
         _append(connection, beginning)
-    key = _board_key(connection, beginning.board_id)
+    else:
+        _insert_keys(connection, key, beginning.keys)
     for schema in board.schemas:
         row = {"number": schema.number, "fingerprint": schema.fingerprint, "document": schema.document}
         connection.execute(_SQL["insert_schema"], {"board": key, **row})
@@ -333,15 +355,29 @@ def _append(connection: sqlite3.Connection, request: Append) -> AppendResult:
     connection.executemany(_SQL["insert_entry"], [rows.write_entry(board, entry) for entry in request.entries])
     for made in request.checkpoints:
         connection.execute(_SQL["insert_checkpoint"], {"board": board, "version": made.version, "seq": made.seq})
-    for used in request.keys:
-        connection.execute(
-            _SQL["insert_key"],
-            {"board": board, "key": used.key, "fingerprint": used.fingerprint, "version": used.version},
-        )
+    _insert_keys(connection, board, request.keys)
     for schema in request.schemas:
         inserted = connection.execute(_SQL["insert_schema"], {"board": board, **_schema_row(schema)}).rowcount
         assert inserted == 1, (request.board_id, schema.number)
     return Appended(seq=last.seq)
+
+
+def _insert_keys(connection: sqlite3.Connection, board: int, keys: Sequence[KeyRecord]) -> None:
+    for used in keys:
+        row = {"board": board, "key": used.key, "fingerprint": used.fingerprint, "version": used.version}
+        connection.execute(_SQL["insert_key"], row)
+
+
+def _begin_at(connection: sqlite3.Connection, key: int, board: NewBoard, base: BaseRecord) -> None:
+    """Put a base, and what was kept from before it, in place of a journal's beginning."""
+    row = rows.write_base(key, base)
+    connection.execute(_SQL["begin_at"], {name: row[name] for name in _HEAD_OF_BASE})
+    connection.execute(_SQL["save_base"], row)
+    for state in board.states:
+        connection.execute(_SQL["save_snapshot"], rows.write_snapshot(key, replace(state, pinned=True)))
+    for made in board.kept:
+        row = {"board": key, "version": made.version, "seq": made.seq, "content": encode_checkpoint(made)}
+        connection.execute(_SQL["insert_kept_checkpoint"], row)
 
 
 def _schema_count(connection: sqlite3.Connection, board_id: str) -> int:

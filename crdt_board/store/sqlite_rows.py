@@ -14,7 +14,15 @@ from typing import Any, TypeVar, get_args
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint
 from crdt_board.errors import BoardCorrupt
 from crdt_board.journal import Entry, EntryKind
-from crdt_board.store.contract import BaseRecord, BoardHead, KeyRecord, SchemaRecord, SnapshotRecord, Tombstone
+from crdt_board.store.contract import (
+    BaseRecord,
+    BoardHead,
+    KeyRecord,
+    SchemaRecord,
+    SnapshotRecord,
+    StoredSizes,
+    Tombstone,
+)
 
 Row = Sequence[Any]
 T = TypeVar("T")
@@ -144,6 +152,21 @@ def read_snapshot(board_id: str, row: Row) -> SnapshotRecord:
 
 def read_number(_board_id: str, row: Row) -> int:
     return _count(row[0])
+
+
+def read_text(_board_id: str, row: Row) -> str:
+    return _text(row[0])
+
+
+def read_sizes(_board_id: str, row: Row) -> StoredSizes:
+    entries, entry_bytes, checkpoints, snapshots, snapshot_bytes = map(_count, row)
+    return StoredSizes(
+        entries=entries,
+        entry_bytes=entry_bytes,
+        checkpoints=checkpoints,
+        snapshots=snapshots,
+        snapshot_bytes=snapshot_bytes,
+    )
 
 
 def read_base(board_id: str, row: Row) -> BaseRecord:

@@ -22,6 +22,7 @@ from crdt_board.store.contract import (
     SchemaRecord,
     SnapshotRecord,
     Store,
+    StoredSizes,
     Tombstone,
 )
 
@@ -174,6 +175,15 @@ class FaultyStore:
 
     async def base(self, board_id: str) -> BaseRecord | None:
         return await self._through("base", lambda: self.inner.base(board_id))
+
+    async def retention(self, board_id: str) -> str:
+        return await self._through("retention", lambda: self.inner.retention(board_id))
+
+    async def set_retention(self, board_id: str, policy: str) -> None:
+        return await self._through("set_retention", lambda: self.inner.set_retention(board_id, policy))
+
+    async def sizes(self, board_id: str) -> StoredSizes:
+        return await self._through("sizes", lambda: self.inner.sizes(board_id))
 
     async def keyed_versions(self, board_id: str, *, at_most: int) -> list[int]:
         return await self._through("keyed_versions", lambda: self.inner.keyed_versions(board_id, at_most=at_most))

@@ -24,7 +24,8 @@ from crdt_board.clock import ManualClock
 from crdt_board.errors import BoardDeleted, NotFound, StoreUnavailable
 from crdt_board.journal import GENESIS_HASH as NO_ENTRY
 from crdt_board.journal import verify_chain
-from crdt_board.store.contract import Appended, BoardHead, HeadMoved, Store
+from crdt_board.store.contract import Append, Appended, BoardHead, HeadMoved, NewBoard, Store, StoredSizes
+from crdt_board.store.memory import MemoryStore
 from crdt_board.testing.journals import (
     EPOCH,
     JournalWriter,
@@ -685,6 +686,87 @@ class StoreContract:
             assert await store.move_base(move_to(3, expected=3, forgotten=[2]))
             assert await store.snapshots("job") == []
             assert [made.version for made in await store.checkpoints("job")] == [5, 4]
+
+    async def test_a_board_can_begin_with_a_base(self) -> None:
+        """A board that was compacted elsewhere begins with its base, and what was kept from before it, and goes on."""
+        async with self.opened() as store:
+            other = MemoryStore()
+            await journal_of_commits(other, 5)
+            kept = await other.checkpoint("job", 1)
+            whole = await other.entries("job", after=3, limit=9)
+            checkpoints = [decode_checkpoint(entry.checkpoint) for entry in whole]
+            assert kept is not None
+            begin = Append(
+                board_id="job", epoch=EPOCH, expected_seq=3, entries=whole, checkpoints=checkpoints, keys=[key("k")]
+            )
+            board = NewBoard(
+                beginning=begin, created_ms=1, base=base("job", 3), states=[snapshot("job", 1)], kept=[kept]
+            )
+            assert await store.create_with(board)
+            assert not await store.create_with(board)
+            head, there = await store.head("job"), await other.head("job")
+            assert head is not None
+            assert there is not None
+            assert head == replace(there, base_seq=3)
+            assert await store.base("job") == base("job", 3)
+            assert await store.entries("job", after=0, limit=9) == whole
+            assert [made.version for made in await store.checkpoints("job")] == [5, 4, 1]
+            assert await store.snapshots("job") == [replace(snapshot("job", 1), pinned=True)]
+            assert await store.keys("job", ["k"]) == {"k": key("k")}
+            assert await store.drop_squashed("job", limit=9) == 0
+            assert isinstance((await store.append([JournalWriter(head).commit("on")]))[0], Appended)
+            assert await store.move_base(move_to(5, expected=3, pinned=[1]))
+
+    async def test_a_board_can_be_nothing_but_a_base(self) -> None:
+        """A base without an entry after it is a board with that head, and keeps its keys."""
+        async with self.opened() as store:
+            begin = Append(board_id="job", epoch=EPOCH, expected_seq=3, entries=[], keys=[key("k")])
+            assert await store.create_with(NewBoard(beginning=begin, created_ms=1, base=base("job", 3)))
+            head = await store.head("job")
+            assert head is not None
+            assert (head.seq, head.version, head.base_seq, head.hash) == (3, 3, 3, base("job", 3).entry_hash)
+            assert await store.keys("job", ["k"]) == {"k": key("k")}
+
+    async def test_a_board_keeps_its_retention(self) -> None:
+        """The text that was stored last is read in every process; it is of this board alone, and goes with it."""
+        async with self.opened_twice() as (store, second):
+            assert await store.retention("ghost") == ""
+            with pytest.raises(NotFound):
+                await store.set_retention("ghost", "all")
+            await make_board(store, "job")
+            await make_board(store, "next")
+            assert await store.retention("job") == ""
+            await store.set_retention("job", '{"keep":"Größe"}')
+            assert await second.retention("job") == '{"keep":"Größe"}'
+            assert await second.retention("next") == ""
+            await second.set_retention("job", "")
+            assert await store.retention("job") == ""
+            await store.set_retention("job", "gone soon")
+            assert await store.delete(tombstone("job"))
+            await store.create("job", epoch="epoch-2", created_ms=2, anew=True)
+            assert await second.retention("job") == ""
+
+    async def test_sizes_count_what_is_read(self) -> None:
+        """Numbers and bytes of what is stored of a board, but not of what is before its base, or of other boards."""
+        async with self.opened() as store:
+            assert await store.sizes("ghost") == StoredSizes()
+            await journal_of_commits(store, 4)
+            await journal_of_commits(store, 1, "other")
+            entries = await store.entries("job", after=0, limit=9)
+            content = [len(entry.payload) + len(entry.checkpoint.encode()) for entry in entries]
+            assert await store.sizes("job") == StoredSizes(entries=4, entry_bytes=sum(content), checkpoints=4)
+            await store.save_snapshot(snapshot("job", 4))
+            await store.save_snapshot(replace(snapshot("job", 1), pinned=True))
+            await store.keep_checkpoints("job", [1])
+            assert await store.move_base(move_to(3, pinned=[1]))
+            stored = base("job", 3)
+            assert await store.sizes("job") == StoredSizes(
+                entries=1,
+                entry_bytes=content[-1],
+                checkpoints=2,
+                snapshots=3,
+                snapshot_bytes=2 * len(snapshot("job", 1).data) + len(stored.data) + len(stored.origins),
+            )
 
     async def test_snapshots_before_a_base_go_but_for_those_named(self) -> None:
         """Of the snapshots before the base the named pinned ones stay; later ordinary ones there are not stored."""

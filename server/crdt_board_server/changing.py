@@ -1,4 +1,5 @@
-"""The commands that change whole boards: ``create fork forks merge restore dismiss compact export import delete``."""
+"""The commands that change whole boards: ``create fork forks merge restore dismiss compact retention export import
+delete``."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
-from crdt_board.exports import EXPORT_SUFFIX
+from crdt_board.exports import EXPORT_SUFFIX, read_export
 from crdt_board.history import Retention
-from crdt_board_server.sources import Source
+from crdt_board_server.api.answers import RetentionRules
+from crdt_board_server.sources import Source, add_to_new
 from crdt_board_server.terminal import (
     DATABASE,
     AsJson,
@@ -22,6 +24,7 @@ from crdt_board_server.terminal import (
     Server,
     age_of,
     fail,
+    finish,
     new_file,
     plain,
     print_json,
@@ -40,12 +43,23 @@ def _user() -> str:
         return "cli"
 
 
-Agent = Annotated[str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=False)]
+Agent = Annotated[
+    str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=f"you, {_user()}")
+]
+
+
+KeepVersions = Annotated[int | None, typer.Option(min=1, help="Keep the newest so many versions.")]
+NewerThan = Annotated[
+    str | None, typer.Option(metavar="AGE", help="Keep versions made within an age: 30d, 12h, 90m, 60s or 8w.")
+]
+KeepTagged = Annotated[
+    bool | None, typer.Option("--keep-tagged/--no-keep-tagged", help="Keep versions with a tag; so it is by default.")
+]
 
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (create, fork, forks, merge, restore, dismiss, compact, export, delete):
+    for command in (create, fork, forks, merge, restore, dismiss, compact, retention, export, delete):
         app.command()(command)
     app.command("import")(import_)
 
@@ -98,9 +112,16 @@ def merge(
     as_json: AsJson = False,
 ) -> None:
     """Commit all that a fork has and this board has not."""
-    made = run(db, url, lambda source: source.merge(board, source_board, agent))
+
+    async def commit(source: Source) -> Any:
+        return (await source.board(board)).version, await source.merge(board, source_board, agent)
+
+    before, made = run(db, url, commit)
     changed = ", ".join(made.fields) or "nothing"
-    _print_made(made, as_json, f"{made.pointer} holds what {source_board} has; changed: {changed}")
+    sentence = f"{made.pointer} holds what {source_board} has; changed: {changed}"
+    if made.version <= before:
+        sentence = f"{made.pointer} holds all that {source_board} has already; nothing was committed"
+    _print_made(made, as_json, sentence)
 
 
 def restore(
@@ -126,11 +147,9 @@ def restore(
 def compact(
     board: Board,
     *,
-    keep_versions: Annotated[int | None, typer.Option(min=1, help="Keep the newest so many versions.")] = None,
-    newer_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Keep versions made within an age: 30d, 12h, 90m, 60s or 8w.")
-    ] = None,
-    keep_tagged: Annotated[bool, typer.Option(help="Keep versions with a tag.")] = True,
+    keep_versions: KeepVersions = None,
+    newer_than: NewerThan = None,
+    keep_tagged: KeepTagged = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     db: Database = DATABASE,
     url: Server = None,
@@ -138,14 +157,51 @@ def compact(
 ) -> None:
     """Squash what no version needs that is kept, and give the space back; the board may be in use meanwhile.
 
-    The newest version stays, and so do those that a fork or a pointer on the board needs. Without --keep-versions and
-    --newer-than all versions are kept.
+    The newest version stays, and so do those that a fork or a pointer on the board needs. Without --keep-versions,
+    --newer-than and --keep-tagged the board's own retention says what is kept, which is everything until it was set.
     """
-    age = None if newer_than is None else age_of("--newer-than", newer_than)
-    policy = Retention(keep_versions=keep_versions, newer_than=age, keep_tagged=keep_tagged)
+    policy = _policy(keep_versions, newer_than, keep_tagged)
     with progress_of(f"compacting {board}") as on_progress:
         found = run(db, url, lambda source: source.compact(board, policy, dry_run=dry_run, on_progress=on_progress))
     _print_made(found, as_json, str(found))
+
+
+def retention(
+    board: Board,
+    *,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep all versions, as in the beginning.")] = False,
+    keep_versions: KeepVersions = None,
+    newer_than: NewerThan = None,
+    keep_tagged: KeepTagged = None,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which versions a board keeps by itself; with options, set it.
+
+    Whoever has the board open squashes the rest after every 10,000 entries, and `crdt-board compact` does at once. What
+    a fork or a pointer on the board needs stays in any case.
+    """
+    policy = _policy(keep_versions, newer_than, keep_tagged)
+    if keep_all and policy is not None:
+        fail("--keep-all goes with no other rule")
+    wanted = Retention() if keep_all else policy
+
+    async def look(source: Source) -> Retention:
+        if wanted is not None:
+            await source.set_retention(board, wanted)
+        return await source.retention(board)
+
+    found = run(db, url, look)
+    _print_made(RetentionRules.of(found), as_json, f"board {board} keeps {found}")
+
+
+def _policy(keep_versions: int | None, newer_than: str | None, keep_tagged: bool | None) -> Retention | None:
+    """What the options say; None when they say nothing."""
+    if keep_versions is None and newer_than is None and keep_tagged is None:
+        return None
+    age = None if newer_than is None else age_of("--newer-than", newer_than)
+    return Retention(keep_versions=keep_versions, newer_than=age, keep_tagged=keep_tagged is not False)
 
 
 def dismiss(
@@ -198,7 +254,11 @@ def import_(
             opened = sys.stdin.buffer if str(file) == "-" else stack.enter_context(file.open("rb"))
         except OSError as error:
             fail(f"cannot read {file}: {error.strerror or error}")
-        made = run(db, url, lambda source: source.import_(opened, on_progress), make_database=True)
+        if url is None and not db.exists():  # which is not made for a file that is no export
+            board = finish(read_export(opened, on_progress))
+            made = finish(add_to_new(db, board))
+        else:
+            made = run(db, url, lambda source: source.import_(opened, on_progress))
     _print_made(made, as_json, f"made board {made.id} at version {made.version}")
 
 

@@ -1,4 +1,4 @@
-"""The commands that look at boards: ``boards show history diff blame watch violations verify``."""
+"""The commands that look at boards: ``boards show history diff blame watch violations verify sizes``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many at most, new
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (boards, show, history, diff, blame, watch, violations, verify):
+    for command in (boards, show, history, diff, blame, watch, violations, verify, sizes):
         app.command()(command)
 
 
@@ -196,6 +196,36 @@ def verify(board: Board, *, db: Database = DATABASE, url: Server = None, as_json
         out.print(str(found), style="green" if found.ok else "red", markup=False)
     if not found.ok:
         raise typer.Exit(EXIT_FAILURE)
+
+
+def sizes(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
+    """Show how large a board is, field by field and in the database, and how near its limits."""
+    found = run(db, url, lambda source: source.sizes(board))
+    if as_json:
+        print_json(plain(found))
+        return
+    rows = [
+        (
+            each.name,
+            each.kind,
+            f"{each.bytes:,}",
+            "" if each.items is None else f"{each.items:,}",
+            "" if each.percent is None else f"{each.percent} % of {each.maximum:,}",
+        )
+        for each in found.fields
+    ]
+    print_table(("field", "kind", "bytes", "items", "used"), rows, "nothing was written yet")
+    totals = [
+        ("values", f"{found.state_bytes:,} bytes"),
+        ("document", f"{found.document_bytes:,} bytes"),
+        ("journal", f"{found.entries:,} entries, {found.entry_bytes:,} bytes"),
+        ("checkpoints", f"{found.checkpoints:,}"),
+        ("stored states", f"{found.snapshots:,}, {found.snapshot_bytes:,} bytes"),
+    ]
+    for name, total in totals:
+        out.print(f"{name}: {total}")
+    for warning in found.warnings:
+        out.print(f"near a limit: {warning}", style="yellow", markup=False)
 
 
 def _print_either(as_json: bool, found: Sequence[_Shown], print_them: Callable[[Sequence[_Shown]], None]) -> None:

@@ -12,12 +12,10 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crdt_board.errors import BadRequest, ForbiddenOrigin
-from crdt_board_server.api.problems import PROBLEM_TYPE, ProblemDocument
-from crdt_board_server.close_codes import closing_of
+from crdt_board_server.api.problems import problem_of
 
 
 class Origins:
@@ -78,17 +76,9 @@ class OriginCheck:
             try:
                 self._origins.check_all(headers.getlist("host"), headers.getlist("origin"))
             except ForbiddenOrigin as error:
-                await _refusal(error)(scope, receive, send)
+                await problem_of(error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-
-def _refusal(error: ForbiddenOrigin) -> JSONResponse:
-    status = closing_of(error).http_status
-    problem = ProblemDocument(
-        title=type(error).__name__, status=status, detail=error.message, code=error.code, data=error.data
-    )
-    return JSONResponse(problem.model_dump(mode="json"), status_code=status, media_type=PROBLEM_TYPE)
 
 
 def _origin(text: str) -> SplitResult:

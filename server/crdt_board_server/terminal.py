@@ -54,11 +54,9 @@ def fail(message: str, code: int = EXIT_FAILURE) -> NoReturn:
     raise typer.Exit(code)
 
 
-def run(
-    db: Path, url: str | None, look: Callable[[Source], Awaitable[_Answer]], *, make_database: bool = False
-) -> _Answer:
+def run(db: Path, url: str | None, look: Callable[[Source], Awaitable[_Answer]]) -> _Answer:
     """What ``look`` finds in the database or at the server; ends the command when that fails."""
-    if url is None and not make_database:
+    if url is None:
         check_database(db)
 
     async def ask() -> _Answer:
@@ -69,7 +67,7 @@ def run(
 
 
 def finish(work: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """What ``work`` returns; ends the command when it fails."""
+    """What ``work`` returns; ends the command when that fails."""
     try:
         return asyncio.run(work)
     except BoardError as error:

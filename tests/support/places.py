@@ -73,10 +73,10 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def place_of(kind: PlaceKind, file: Path) -> AsyncIterator[Place]:
+async def place_of(kind: PlaceKind, file: Path, make: type[Place] = Place) -> AsyncIterator[Place]:
     """A place that is in use during the block and has left nothing behind after it."""
     before = asyncio.all_tasks()
-    place = Place(kind, file)
+    place = make(kind, file)
     await place.start()
     try:
         yield place

@@ -24,6 +24,7 @@ from crdt_board.errors import (
     Violated,
 )
 from crdt_board.following import follow_schema
+from crdt_board.headroom import Headroom
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
@@ -296,6 +297,7 @@ class Connection:
         link.epoch = hello.epoch
         if link.replica is None:
             link.replica = Replica(None, client_id=hello.client_id, strays=link.model is None)
+            link.replica.headroom = Headroom(replace(DEFAULT_LIMITS, **hello.limits.model_dump()))
             link.on_replica(link.replica)
         elif link.replica.document.client_id != hello.client_id:
             raise ProtocolError("the server granted another client id than this replica has")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -161,7 +161,7 @@ class ForkPage(BaseModel):
     forks: list[Fork]
 
 
-class CompactionRequest(Body):
+class RetentionRules(Body):
     """Which versions to keep; without `keep_versions` and `newer_than_seconds` all of them."""
 
     model_config = ConfigDict(extra="forbid")
@@ -169,7 +169,6 @@ class CompactionRequest(Body):
     keep_versions: int | None = Field(default=None, ge=1, le=2**53 - 1, description="The newest so many.")
     newer_than_seconds: int | None = Field(default=None, ge=1, le=_SECONDS_MAX, description="Those made since then.")
     keep_tagged: bool = Field(default=True, description="Those with a tag.")
-    dry_run: bool = Field(default=False, description="Only say what would go.")
 
     @property
     def policy(self) -> Retention:
@@ -177,14 +176,20 @@ class CompactionRequest(Body):
         return Retention(keep_versions=self.keep_versions, newer_than=newer_than, keep_tagged=self.keep_tagged)
 
     @classmethod
-    def of(cls, policy: Retention, *, dry_run: bool) -> CompactionRequest:
+    def of(cls, policy: Retention) -> Self:
         seconds = None if policy.newer_than is None else int(policy.newer_than.total_seconds())
-        return cls(
-            keep_versions=policy.keep_versions,
-            newer_than_seconds=seconds,
-            keep_tagged=policy.keep_tagged,
-            dry_run=dry_run,
-        )
+        return cls(keep_versions=policy.keep_versions, newer_than_seconds=seconds, keep_tagged=policy.keep_tagged)
+
+
+class CompactionRequest(RetentionRules):
+    """Which versions to keep; when nothing is said of it, those that the board's retention keeps."""
+
+    dry_run: bool = Field(default=False, description="Only say what would go.")
+
+    @property
+    def own_policy(self) -> Retention | None:
+        """What the request says, if it says anything."""
+        return self.policy if self.model_fields_set & RetentionRules.model_fields.keys() else None
 
 
 class BoardViolation(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import LimitExceeded
@@ -58,12 +58,16 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
         "/boards/{board_id}/merges",
         status_code=201,
         summary="Commit what a fork has and this board has not",
-        responses=problem_responses(404, 409, 410),
+        description="When that is nothing, no version is made, and the answer is 200 with the newest one.",
+        responses={200: {"model": Checkpoint}, **problem_responses(404, 409, 410)},
     )
-    async def merge(board_id: BoardId, wanted: MergeRequest) -> Checkpoint:
-        await existing_head(host.store, check_board_id(board_id, host.limits))
+    async def merge(board_id: BoardId, wanted: MergeRequest, response: Response) -> Checkpoint:
+        before = await existing_head(host.store, check_board_id(board_id, host.limits))
         async with host.board(board_id) as engine:
-            return await engine.merge(check_board_id(wanted.board, host.limits), agent=wanted.agent)
+            made = await engine.merge(check_board_id(wanted.board, host.limits), agent=wanted.agent)
+        if made.version <= before.version:
+            response.status_code = 200
+        return made
 
     @routes.post(
         "/boards/{board_id}/compact",
@@ -73,7 +77,7 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
     )
     async def compact(board_id: BoardId, wanted: CompactionRequest) -> CompactionReport:
         history = await BoardHistory.open(host.store, check_board_id(board_id, host.limits))
-        return await history.compact(wanted.policy, dry_run=wanted.dry_run)
+        return await history.compact(wanted.own_policy, dry_run=wanted.dry_run)
 
     @routes.post(
         "/imports",

@@ -94,6 +94,18 @@ def install_problems(app: FastAPI) -> None:
         )
 
 
+def problem_of(error: BoardError) -> JSONResponse:
+    """The answer to a request that is refused before it has come to a route."""
+    problem = ProblemDocument(
+        title=type(error).__name__,
+        status=closing_of(error).http_status,
+        detail=error.message,
+        code=error.code,
+        data=error.data,
+    )
+    return _answer(problem)
+
+
 def _allowed_methods(app: FastAPI, request: Request) -> set[str]:
     """The methods of all routes at the address; starlette names those of the first one only."""
     found: set[str] = set()

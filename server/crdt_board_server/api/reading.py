@@ -13,7 +13,9 @@ from starlette.background import BackgroundTask
 from crdt_board.exports import EXPORT_SUFFIX, EXPORT_TYPE, export_board
 from crdt_board.history import BoardHistory, StateDiff, Verification
 from crdt_board.host import BoardHost
+from crdt_board.journal import Entry
 from crdt_board.limits import check_board_id
+from crdt_board.store.contract import Store
 from crdt_board.store.lookup import existing_head
 from crdt_board_server.api.answers import (
     BlamePage,
@@ -28,6 +30,8 @@ from crdt_board_server.api.answers import (
 )
 from crdt_board_server.api.parameters import AfterBoard, BoardId, FieldPath, Limit, Version
 from crdt_board_server.api.problems import problem_responses
+
+_ENTRIES_AT_ONCE = 50
 
 
 def add_reading(routes: APIRouter, host: BoardHost) -> None:
@@ -69,13 +73,19 @@ def add_reading(routes: APIRouter, host: BoardHost) -> None:
             checkpoints=found, before=found[-1].version if len(found) == limit and found[-1].version > 1 else None
         )
 
-    @routes.get("/boards/{board_id}/journal", summary="Entries of the journal", responses=problem_responses(404, 410))
+    @routes.get(
+        "/boards/{board_id}/journal",
+        summary="Entries of the journal",
+        description="With `payload` a page ends before it holds more than 4 MiB of updates; go on at `after`.",
+        responses=problem_responses(404, 410),
+    )
     async def journal(board_id: BoardId, after: Version = 0, limit: Limit = 100, payload: bool = False) -> JournalPage:
         await history_of(board_id)
-        found = await host.store.entries(board_id, after=after, limit=limit)
+        most = host.limits.journal_page_bytes_max if payload else None
+        found, goes_on = await _entries(host.store, board_id, after=after, limit=limit, bytes_max=most)
         return JournalPage(
             entries=[JournalEntry.of(entry, payload=payload) for entry in found],
-            after=found[-1].seq if len(found) == limit else None,
+            after=found[-1].seq if goes_on else None,
         )
 
     @routes.get(
@@ -120,7 +130,7 @@ def add_reading(routes: APIRouter, host: BoardHost) -> None:
         "/boards/{board_id}/export",
         summary="The whole board as one file that checks itself",
         response_class=FileResponse,
-        responses={200: {"content": {EXPORT_TYPE: {}}}, **problem_responses(404, 410)},
+        responses={200: {"content": {EXPORT_TYPE: {}}}, **problem_responses(404, 409, 410)},
     )
     async def export(board_id: BoardId) -> FileResponse:
         await history_of(board_id)
@@ -132,3 +142,23 @@ def add_reading(routes: APIRouter, host: BoardHost) -> None:
                 await remove()
                 raise
         return FileResponse(file.name, media_type=EXPORT_TYPE, filename=f"{board_id}{EXPORT_SUFFIX}", background=remove)
+
+
+async def _entries(
+    store: Store, board_id: str, *, after: int, limit: int, bytes_max: int | None
+) -> tuple[list[Entry], bool]:
+    """Up to ``limit`` entries after one, the first and as many more as have ``bytes_max`` of updates together; and
+    whether there may be more. Few are read at a time, since a single one may be large."""
+    found: list[Entry] = []
+    size = 0
+    while len(found) < limit:
+        wanted = min(_ENTRIES_AT_ONCE, limit - len(found))
+        page = await store.entries(board_id, after=found[-1].seq if found else after, limit=wanted)
+        for entry in page:
+            size += len(entry.payload)
+            if bytes_max is not None and found and size > bytes_max:
+                return found, True
+            found.append(entry)
+        if len(page) < wanted:
+            return found, False
+    return found, True

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from crdt_board.host import BoardHost
 from crdt_board_server.api.changing import add_changing
 from crdt_board_server.api.committing import add_committing
+from crdt_board_server.api.keeping import add_keeping
 from crdt_board_server.api.reading import add_reading
 from crdt_board_server.api.watching import add_watching
 
@@ -15,6 +16,7 @@ def board_routes(host: BoardHost) -> APIRouter:
     """The routes under ``/api``, over ``host``."""
     routes = APIRouter(prefix="/api", tags=["boards"])
     add_reading(routes, host)
+    add_keeping(routes, host)
     add_changing(routes, host)
     add_committing(routes, host)
     add_watching(routes, host)

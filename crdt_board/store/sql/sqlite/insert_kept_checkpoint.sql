@@ -1,0 +1,2 @@
+INSERT INTO checkpoints (board, version, seq, content)
+VALUES (:board, :version, :seq, :content)

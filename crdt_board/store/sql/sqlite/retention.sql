@@ -1,0 +1,3 @@
+SELECT retention
+FROM boards
+WHERE id = :board_id

@@ -1,0 +1,3 @@
+UPDATE boards
+SET retention = :policy
+WHERE key = :board
