@@ -1,0 +1,81 @@
+"""CRDT Board as a saver: a commit for each step."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from benchmarks.savers.contract import Change, State, bytes_of
+from benchmarks.servers import board_server
+from crdt_board import Board, BoardModel, open_board
+from crdt_board_client import connect
+
+_BOARD = "steps"
+
+
+class Steps(BoardModel):
+    """The board of the suite."""
+
+    status: str = ""
+    notes: dict[str, str] = {}
+    log: list[str] = []
+
+
+@contextlib.asynccontextmanager
+async def embedded(folder: Path) -> AsyncIterator[BoardSaver]:
+    """In this process, as `open_board` has it."""
+    file = folder / "embedded.db"
+    async with open_board(file, _BOARD, Steps, agent="writer") as board:
+        yield BoardSaver(board, file)
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[BoardSaver]:
+    """Through ``crdt-board serve`` and a websocket."""
+    file = folder / "served.db"
+    async with (
+        board_server(file, pin=False) as port,
+        connect(f"ws://127.0.0.1:{port}", _BOARD, Steps, agent="writer") as board,
+    ):
+        yield BoardSaver(board, file)
+
+
+class BoardSaver:
+    durability = "write-ahead log, synchronous=FULL: synced"
+
+    def __init__(self, board: Board[Steps], file: Path) -> None:
+        self._board = board
+        self._file = file
+
+    async def start(self, notes: dict[str, str]) -> None:
+        await self._board.commit("start", patch={"notes": notes})
+
+    async def write(self, changes: Sequence[Change], deadline: float) -> list[float]:
+        samples: list[float] = []
+        for change in changes:
+            began = time.perf_counter()
+            if began >= deadline:
+                break
+            if change.item:
+                self._board.state.log.append(change.item)
+            await self._board.commit("step", patch={"status": change.status})
+            samples.append((time.perf_counter() - began) * 1e3)
+            await asyncio.sleep(0)
+        return samples
+
+    async def latest(self) -> State:
+        return _state(await self._board.at(self._board.version))
+
+    async def history(self, limit: int) -> list[State]:
+        checkpoints = await self._board.checkpoints(limit=limit)
+        return [_state(await self._board.at(checkpoint)) for checkpoint in checkpoints]
+
+    async def size(self) -> int:
+        return bytes_of(self._file)
+
+
+def _state(read: Steps) -> State:
+    return State(status=read.status, notes=len(read.notes), items=len(read.log))
