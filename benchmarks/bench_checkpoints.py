@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="PART", help="only savers whose name holds this, like langgraph")
     parser.add_argument("--steps", type=int, default=_STEPS, metavar="N", help=f"steps of each; {_STEPS} unless told")
     parser.add_argument(
-        "--seconds", type=float, default=8.0, metavar="N", help="a saver stops after so long, with fewer steps; 8"
+        "--seconds", type=float, default=4.0, metavar="N", help="a saver stops after so long, with fewer steps; 4"
     )
     run = Run.begin("Checkpoints: a board kept step by step", parser, repeat=3, packages=_PACKAGES)
     quick = run.options.quick

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.savers.contract import Change, State, bytes_of
@@ -14,6 +15,7 @@ from crdt_board import Board, BoardModel, open_board
 from crdt_board_client import connect
 
 _BOARD = "steps"
+_NOTES_AT_ONCE = 1_000
 
 
 class Steps(BoardModel):
@@ -51,7 +53,11 @@ class BoardSaver:
         self._file = file
 
     async def start(self, notes: dict[str, str]) -> None:
-        await self._board.commit("start", patch={"notes": notes})
+        for some in batched(notes.items(), _NOTES_AT_ONCE):
+            with self._board.transaction():
+                self._board.state.notes.update(some)
+            await self._board.flush()
+        await self._board.commit("start")
 
     async def write(self, changes: Sequence[Change], deadline: float) -> list[float]:
         samples: list[float] = []
@@ -75,6 +81,13 @@ class BoardSaver:
 
     async def size(self) -> int:
         return bytes_of(self._file)
+
+
+def batched(items: Iterable[tuple[str, str]], size: int) -> Iterator[dict[str, str]]:
+    """Runs of ``size`` items; the last may be shorter."""
+    source = iter(items)
+    while some := dict(itertools.islice(source, size)):
+        yield some
 
 
 def _state(read: Steps) -> State:

@@ -279,7 +279,7 @@ class BoardHistory:
         """What the marked entries changed at ``path``; those that changed nothing there are left out."""
         name, wanted = field_of(path), set(marked)
         loaded = await load_board(self._store, head, layout, until=marked[0] - 1)
-        state = loaded.document.wire_state(name)
+        state = loaded.document.wire_state([name])
         found: list[PathEdit] = []
         async for page in entry_pages(self._store, self._board_id, after=marked[0] - 1, until=marked[-1]):
             verify_chain(loaded.fold.hash, loaded.fold.seq, page)
@@ -288,7 +288,7 @@ class BoardHistory:
                 loaded.advance(entry)
                 if entry.seq not in wanted:
                     continue
-                before, state = state, loaded.document.wire_state(name)
+                before, state = state, loaded.document.wire_state([name])
                 differences = differences_at(path, before, state, layout)
                 if differences:
                     found.append(
