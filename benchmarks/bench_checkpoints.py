@@ -23,6 +23,7 @@ Opener = Callable[[Path], contextlib.AbstractAsyncContextManager[Saver]]
 
 _STEPS = 500
 _HISTORY = 100
+_HISTORY_SECONDS_MAX = 30.0
 _READS = 10
 _ITEM_CHARS = 800
 _KILO, _MEGA = 1_000, 1_000_000
@@ -59,8 +60,11 @@ class Samples:
     step_ms: list[float] = field(default_factory=list)
     step_bytes: list[float] = field(default_factory=list)
     latest_ms: list[float] = field(default_factory=list)
+    stored_s: list[float] = field(default_factory=list)
     history_s: list[float] = field(default_factory=list)
     disk_mb: list[float] = field(default_factory=list)
+    left_out: bool = False
+    """Whether `history` would have taken too long, going by its first state."""
     steps: int = 0
     durability: str = ""
 
@@ -115,13 +119,16 @@ async def measure(opener: Opener, work: Work, samples: Samples, *, steps: int, s
 
 
 async def _read_history(saver: Saver, samples: Samples, written: list[str]) -> None:
-    limit = min(_HISTORY, len(written))
-    began = time.perf_counter()
-    found = await saver.history(limit)
-    seconds = time.perf_counter() - began
-    require([state.status for state in found] == written[: -limit - 1 : -1], "the history is another")
-    if limit == _HISTORY:
-        samples.history_s.append(seconds)
+    for limit, seconds in ((1, samples.stored_s), (_HISTORY, samples.history_s)):
+        if limit > len(written):
+            return
+        if limit > 1 and samples.stored_s[-1] * limit > _HISTORY_SECONDS_MAX:
+            samples.left_out = True
+            return
+        began = time.perf_counter()
+        found = await saver.history(limit)
+        seconds.append(time.perf_counter() - began)
+        require([state.status for state in found] == written[: -limit - 1 : -1], "the history is another")
 
 
 def figures_of(measured: dict[Work, dict[str, Samples]]) -> Iterator[Figure]:
@@ -134,6 +141,7 @@ def figures_of(measured: dict[Work, dict[str, Samples]]) -> Iterator[Figure]:
             kib = [each / 1024 for each in samples.step_bytes]
             yield Figure(f"{what}: disk for a step", "KiB", kib, at_most=0.6 if small else None)
             yield Figure(f"{what}: latest state", "ms", samples.latest_ms)
+            yield Figure(f"{what}: history(1)", "s", samples.stored_s)
             if samples.history_s:
                 target = 0.3 if growing else None
                 yield Figure(f"{what}: history({_HISTORY})", "s", samples.history_s, at_most=target)
@@ -153,6 +161,13 @@ def plots_of(measured: dict[Work, dict[str, Samples]]) -> list[Plot]:
         Plot("time", "One field changed: time of a durable step", "bytes of the board", "ms", times),
         Plot("disk", "One field changed: disk for a step", "bytes of the board", "bytes", sizes),
     ]
+
+
+def _shortcomings(samples: Samples, steps: int, seconds: float) -> Iterator[str]:
+    if samples.steps < steps:
+        yield f"made {samples.steps} of {steps} steps in {seconds:g} s"
+    if samples.left_out:
+        yield f"history({_HISTORY}) left out: it would have taken more than {_HISTORY_SECONDS_MAX:g} s"
 
 
 def main() -> None:
@@ -178,12 +193,13 @@ def main() -> None:
                 run.progress(f"round {turn + 1} of {run.options.repeat}: {work.name}: {name}")
                 samples = measured[work][name]
                 asyncio.run(measure(openers[name], work, samples, steps=steps, seconds=run.options.seconds))
+    facts += ["latest state: of CRDT Board the writer's replica, of the others from the store; history: from the store"]
     facts += [f"{name}: {samples.durability}" for name, samples in measured[works[0]].items()]
     facts += [
-        f"{work.name}: {name} made {samples.steps} of {steps} steps in {run.options.seconds:g} s"
+        f"{work.name}: {name}: {said}"
         for work, by_saver in measured.items()
         for name, samples in by_saver.items()
-        if samples.steps < steps
+        for said in _shortcomings(samples, steps, run.options.seconds)
     ]
     run.finish(list(figures_of(measured)), facts, plots_of(measured))
 

@@ -27,8 +27,8 @@ from crdt_board import Board, BoardHost, BoardModel, open_board
 from crdt_board.store.sqlite import SqliteStore
 
 _COMMITS = 300
-_QUICK_COMMITS = 20
-_WARM = 10
+_QUICK_COMMITS = 5
+_WARM = 3
 _QUANTITIES = {"memory": "MiB", "disk": "MiB", "p50 of a commit": "ms", "p99 of a commit": "ms"}
 
 

@@ -73,7 +73,7 @@ class BoardSaver:
         return samples
 
     async def latest(self) -> State:
-        return _state(await self._board.at(self._board.version))
+        return _state(self._board.snapshot())
 
     async def history(self, limit: int) -> list[State]:
         checkpoints = await self._board.checkpoints(limit=limit)

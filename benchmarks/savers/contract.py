@@ -47,11 +47,11 @@ class Saver(Protocol):
         ...
 
     async def latest(self) -> State:
-        """The newest state, in full, from where it is kept."""
+        """The newest state, in full, as whoever writes the steps reads it."""
         ...
 
     async def history(self, limit: int) -> list[State]:
-        """Up to ``limit`` states, in full, newest first; each is let go of before the next is read."""
+        """Up to ``limit`` states, in full, newest first, from where they are stored."""
         ...
 
     async def size(self) -> int:
