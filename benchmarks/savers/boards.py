@@ -12,6 +12,9 @@ from pathlib import Path
 from benchmarks.savers.contract import Change, State, bytes_of
 from benchmarks.servers import board_server
 from crdt_board import Board, BoardModel, open_board
+from crdt_board.history import BoardHistory
+from crdt_board.live.snapshots import snapshot_from_wire
+from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
 
 _BOARD = "steps"
@@ -76,8 +79,14 @@ class BoardSaver:
         return _state(self._board.snapshot())
 
     async def history(self, limit: int) -> list[State]:
-        checkpoints = await self._board.checkpoints(limit=limit)
-        return [_state(await self._board.at(checkpoint)) for checkpoint in checkpoints]
+        """Read beside the writer, from the file, with every state checked against its checksum."""
+        store = await SqliteStore.open(self._file)
+        try:
+            history, newest = await BoardHistory.open(store, _BOARD), self._board.version
+            found = [state async for _, state in history.states(newest - limit + 1, newest)]
+        finally:
+            await store.close()
+        return [_state(snapshot_from_wire(state, Steps)) for state in reversed(found)]
 
     async def size(self) -> int:
         return bytes_of(self._file)
