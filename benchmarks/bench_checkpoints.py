@@ -64,7 +64,7 @@ class Samples:
     history_s: list[float] = field(default_factory=list)
     disk_mb: list[float] = field(default_factory=list)
     left_out: bool = False
-    """Whether `history` would have taken too long, going by its first state."""
+    """Whether `history` would have taken too long, going by ten states."""
     steps: int = 0
     durability: str = ""
 
@@ -119,16 +119,20 @@ async def measure(opener: Opener, work: Work, samples: Samples, *, steps: int, s
 
 
 async def _read_history(saver: Saver, samples: Samples, written: list[str]) -> None:
-    for limit, seconds in ((1, samples.stored_s), (_HISTORY, samples.history_s)):
+    """The newest state, ten, and a hundred; not the hundred when ten show that it would take too long."""
+    seconds = 0.0
+    for limit in (1, 10, _HISTORY):
         if limit > len(written):
             return
-        if limit > 1 and samples.stored_s[-1] * limit > _HISTORY_SECONDS_MAX:
+        if limit == _HISTORY and seconds * limit / 10 > _HISTORY_SECONDS_MAX:
             samples.left_out = True
             return
         began = time.perf_counter()
         found = await saver.history(limit)
-        seconds.append(time.perf_counter() - began)
+        seconds = time.perf_counter() - began
         require([state.status for state in found] == written[: -limit - 1 : -1], "the history is another")
+        if limit != 10:
+            (samples.stored_s if limit == 1 else samples.history_s).append(seconds)
 
 
 def figures_of(measured: dict[Work, dict[str, Samples]]) -> Iterator[Figure]:

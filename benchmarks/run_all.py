@@ -19,7 +19,7 @@ RESULTS = HERE / "results"
 _STOP_SECONDS = 20.0
 _HEAD = """# Results
 
-Written by `make bench` from `results/`; what was expected, and how each is measured, stands in [README.md](README.md).
+Written by `make bench` from `results/`; what is expected, and how each is measured, stands in [README.md](README.md).
 Every section says on which machine, with which versions and from which commit it was measured.
 """
 

@@ -45,9 +45,6 @@ from crdt_board.updates import EMPTY_UPDATE, encode_state_vector
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
 
 
-_ABSENT: Any = object()
-
-
 class _DeepEvent(Protocol):
     """What pycrdt's inner types hand to a deep observer; ``keys`` exists on events of maps only."""
 
@@ -669,13 +666,15 @@ class Document:
         """`_single_values` of some fields, each read by itself where that gives what all of them read as JSON would."""
         values: dict[str, JsonValue] = {}
         for name in names:
-            is_scalar = self._kind_of(name) == "scalar"
-            value = (
-                self.state_map.get(name, _ABSENT) if is_scalar else self.board_map.get(STRICT_PREFIX + name, _ABSENT)
-            )
+            try:
+                value = (
+                    self.state_map[name] if self._kind_of(name) == "scalar" else self.board_map[STRICT_PREFIX + name]
+                )
+            except KeyError:
+                continue
             if value is None or isinstance(value, str | bool) or (isinstance(value, float) and isfinite(value)):
                 values[name] = value
-            elif value is not _ABSENT:
+            else:
                 return self._single_values()
         return values
 
