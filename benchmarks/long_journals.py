@@ -30,7 +30,7 @@ class Past(BoardModel):
 
 
 def edits() -> Iterator[bytes]:
-    """Updates of one client without end: keys that are set again and again, and at each tenth edit a word."""
+    """Updates of one client without end: keys that are set again and again, and each tenth time a word."""
     made: list[bytes] = []
     doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=_FIRST_CLIENT)
     scores, draft = doc.get("scores", type=pycrdt.Map), doc.get("draft", type=pycrdt.Text)
@@ -39,7 +39,7 @@ def edits() -> Iterator[bytes]:
         if number % 10:
             scores[f"key-{number % _KEYS}"] = number
         else:
-            draft += "word "
+            draft.insert(0, "word ")  # at the end it takes yrs 0.2 ms when 60,000 are there
         yield made.pop()
 
 
