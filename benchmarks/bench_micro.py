@@ -16,7 +16,7 @@ import pycrdt
 from pydantic import Field
 
 from benchmarks.harness import Figure, Run, require, run_program
-from crdt_board import BoardModel, Text, wire
+from crdt_board import BoardModel, Text, open_board, wire
 from crdt_board.audit import Audit
 from crdt_board.checkpoints import GENESIS_HASH, encode_checkpoint, make_checkpoint
 from crdt_board.document import Document
@@ -206,6 +206,17 @@ def _checkpoint(version: int) -> Any:
     )
 
 
+async def measure_commits(stages: Stages) -> None:
+    """A whole commit of one field, but for the disk, beside little and beside much that does not change."""
+    for name, notes in {"10 kB": 100, "1 MB": 10_000}.items():
+        async with open_board(":memory:", "micro", Checked, agent="writer") as board:
+            await board.commit("start", patch={"notes": {f"note-{number}": "n" * 90 for number in range(notes)}})
+            began = time.thread_time()
+            for number in range(_APPENDS):
+                await board.commit("step", patch={"status": f"step {number}"})
+            stages.note(f"commit one field beside {name}, in memory", time.thread_time() - began, _APPENDS)
+
+
 async def measure_appends(folder: Path, stages: Stages) -> None:
     """One entry, and one for each of many boards in one transaction: in memory, on disk unsynced, and synced."""
     stores: dict[str, Store] = {
@@ -248,6 +259,7 @@ def main() -> None:
         for kind, updates in kinds.items():
             measure_updates(kind, updates, stages)
         measure_journal(kinds["text insert"], stages)
+        asyncio.run(measure_commits(stages))
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(measure_appends(Path(folder), stages))
     facts = ["appends are in time that passed, everything else in time of the processor"]

@@ -38,7 +38,7 @@ def worktree_of(revision: str) -> Iterator[tuple[Path, str]]:
             shutil.rmtree(tree / "benchmarks", ignore_errors=True)
             shutil.copytree(PROJECT / "benchmarks", tree / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
             subprocess.run([sys.executable, "-m", "venv", str(tree / ".venv")], check=True)
-            install = [str(_python(tree)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            install = [str(_python(tree)), "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check"]
             subprocess.run([*install, "-e", ".[server]"], cwd=tree, check=True)
             yield tree, commit
         finally:
