@@ -42,7 +42,7 @@ async def _open_once(file: Path) -> dict[str, float]:
 async def serve_once(file: Path) -> tuple[float, float]:
     """Seconds from the start of a server's process until it listens, and until a client has the board from it."""
     began = time.perf_counter()
-    async with board_server(file, pin=False) as port:
+    async with board_server(file, pin=False, kill=True) as port:
         listening = time.perf_counter() - began
         async with stock_client(port, BOARD, open_seconds=_OPEN_SECONDS) as client:
             answered = time.perf_counter() - began
