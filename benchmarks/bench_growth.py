@@ -44,16 +44,19 @@ class Axis:
 async def make_entries(file: Path, size: int) -> None:
     await long_journals.make(file)
     await long_journals.append_updates(file, long_journals.edits(), size)
+    await long_journals.snapshot(file)
 
 
 async def make_versions(file: Path, size: int) -> None:
     await long_journals.make(file)
     await long_journals.append_versions(file, size)
+    await long_journals.snapshot(file)
 
 
 async def make_past_clients(file: Path, size: int) -> None:
     await long_journals.make(file)
     await long_journals.append_updates(file, long_journals.edits_of_clients(), size)
+    await long_journals.snapshot(file)
 
 
 async def make_fields(file: Path, size: int) -> None:
