@@ -3,12 +3,13 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
 INTEROP := tests/interop
 NODE_READY := $(INTEROP)/node_modules/.package-lock.json
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-histories check node bench clean
+.PHONY: help venv demo test test-slow test-histories check node bench bench-compare clean
 
 help:
 	@echo "make demo    five agents on one board, with a server that is killed in the middle"
@@ -16,7 +17,8 @@ help:
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make test-histories    200,000 random histories of replicas (COUNT=, FIRST= the seed of the first)"
 	@echo "make check   lint, types and arrows only"
-	@echo "make bench   print the measured figures"
+	@echo "make bench   measure everything, half an hour; ONLY='micro growth' for some (benchmarks/README.md)"
+	@echo "make bench-compare BASE=<revision>    the same benchmarks on another revision and here, in turn"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
 	@echo "make clean   remove the environment, caches and builds"
 
@@ -61,8 +63,17 @@ test-slow: venv node
 test-histories: venv
 	@PYTHONPATH=tests $(BIN)/python -m support.histories --count $(or $(COUNT),200000) --first $(or $(FIRST),0)
 
-bench: venv
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+bench: $(BENCH_READY)
+	@$(BIN)/python -m benchmarks.run_all $(ONLY)
+
+bench-compare: venv
+	@test -n "$(BASE)" || { echo "say what to compare with: make bench-compare BASE=<revision>" >&2; exit 1; }
+	@$(BIN)/python -m benchmarks.compare $(BASE) $(ONLY)
+
+$(BENCH_READY): pyproject.toml $(READY)
+	@echo "Installing what is measured beside CRDT Board"
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e '.[dev,bench]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) $(INTEROP)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -14,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from benchmarks.reporting import Plot, number, write_result
 
 PROJECT = Path(__file__).resolve().parent.parent
 _SYNCS = 50
@@ -63,48 +65,50 @@ class Run:
 
     title: str
     options: argparse.Namespace
+    conditions: Mapping[str, str]
+    """The command, the machine and the versions, as they were at the start."""
 
     @classmethod
-    def begin(cls, title: str, parser: argparse.ArgumentParser, *, repeat: int) -> Run:
-        """Read the command line; ``repeat`` is the default of ``--repeat``."""
-        parser.add_argument("--repeat", type=_at_least_one, default=repeat, metavar="N", help=f"default {repeat}")
+    def begin(cls, title: str, parser: argparse.ArgumentParser, *, repeat: int, packages: Sequence[str] = ()) -> Run:
+        """Read the command line; ``repeat`` is the default of ``--repeat``, which ``--quick`` makes 1.
+
+        ``packages`` are measured too: their versions are printed beside those that every benchmark uses.
+        """
+        parser.add_argument("--repeat", type=_at_least_one, metavar="N", help=f"rounds; {repeat} unless told")
+        parser.add_argument("--quick", action="store_true", help="one small round, to see that it works: no figures")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-        run = cls(title, parser.parse_args())
-        if not run.options.json:
+        parser.add_argument("--out", type=Path, metavar="FOLDER", help="write JSON, a Markdown table and plots there")
+        options = parser.parse_args()
+        if options.repeat is None:
+            options.repeat = 1 if options.quick else repeat
+        run = cls(title, options, _conditions(packages))
+        if not options.json:
             print(title)
             for name, value in run.conditions.items():
                 print(f"  {name:<9} {value}")
             print(flush=True)
         return run
 
-    @property
-    def conditions(self) -> dict[str, str]:
-        """The command, the machine and the versions."""
-        return {
-            "command": shlex.join(["python", *sys.orig_argv[1:]]),
-            "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
-            f"load {os.getloadavg()[0]:.1f} at the start",
-            "disk": _disk(),
-            "versions": ", ".join(
-                [
-                    f"Python {platform.python_version()}",
-                    *(f"{name} {version(name)}" for name in ("pycrdt", "websockets", "uvicorn", "aiosqlite")),
-                    f"SQLite {sqlite3.sqlite_version}",
-                ]
-            ),
-            "commit": _commit(),
-        }
-
     def progress(self, what: str) -> None:
         """Say on stderr what is going on, where somebody is watching."""
         if sys.stderr.isatty():
             print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
 
-    def finish(self, figures: Sequence[Figure], facts: Sequence[str] = ()) -> None:
-        """Print the figures, and ``facts`` that were checked or counted on the way."""
+    def finish(self, figures: Sequence[Figure], facts: Sequence[str] = (), plots: Sequence[Plot] = ()) -> None:
+        """Print the figures, and ``facts`` that were checked or counted on the way; with ``--out`` write them too."""
         self.progress("")
+        if self.options.quick:
+            facts = ["a quick run: it shows that the program works, and measures nothing", *facts]
+        result = {
+            "title": self.title,
+            **self.conditions,
+            "figures": [figure.to_json() for figure in figures],
+            "facts": list(facts),
+            "plots": [plot.to_json() for plot in plots],
+        }
+        if self.options.out is not None:
+            write_result(self.options.out, Path(sys.argv[0]).stem, result)
         if self.options.json:
-            result = {"title": self.title, **self.conditions, "figures": [f.to_json() for f in figures], "facts": facts}
             print(json.dumps(result, indent=2, ensure_ascii=False))
             return
         rows = [("", "median", "spread", "n", "target", ""), *(_row(figure) for figure in figures)]
@@ -114,6 +118,15 @@ class Run:
             print("  ".join([name.ljust(widths[0]), *cells]).rstrip())
         for fact in facts:
             print(f"- {fact}")
+
+
+def run_program(main: Callable[[], None]) -> None:
+    """Run ``main``. Ctrl-C ends the process quietly with 130, after everything that was opened has been closed."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\nstopped: nothing reported", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 def recording(name: str) -> dict[str, Any]:
@@ -154,17 +167,11 @@ def percentile(sorted_samples: Sequence[float], share: float) -> float:
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
-    spread = f"{_number(min(figure.samples))} to {_number(max(figure.samples))}" if len(figure.samples) > 1 else ""
+    spread = f"{number(min(figure.samples))} to {number(max(figure.samples))}" if len(figure.samples) > 1 else ""
     target = "" if figure.at_most is None else f"at most {figure.at_most:g}"
     verdict = {None: "", True: "reached", False: "NOT REACHED"}[figure.is_reached]
-    median = f"{_number(figure.median)} {figure.unit}".rstrip()
+    median = f"{number(figure.median)} {figure.unit}".rstrip()
     return figure.name, median, spread, str(len(figure.samples)), target, verdict
-
-
-def _number(value: float) -> str:
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 20 else f"{value:.2f}"
 
 
 def _at_least_one(text: str) -> int:
@@ -172,6 +179,27 @@ def _at_least_one(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
+
+
+def _conditions(packages: Sequence[str]) -> dict[str, str]:
+    versions = ["pycrdt", "websockets", "uvicorn", "aiosqlite", *packages]
+    return {
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+        f"load {os.getloadavg()[0]:.1f} at the start",
+        "disk": _disk(),
+        "versions": ", ".join(
+            [f"Python {platform.python_version()}", *map(_version, versions), f"SQLite {sqlite3.sqlite_version}"]
+        ),
+        "commit": _commit(),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
 
 
 def _processor() -> str:

@@ -15,7 +15,7 @@ from benchmarks.harness import PROJECT
 SERVER_CORE = 0
 CLIENT_CORE = 1
 _ADDRESS = re.compile(rb"ws://127\.0\.0\.1:(\d+)")
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
 
 
@@ -39,13 +39,15 @@ def pinned_to(core: int, wanted: bool) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def board_server(database: Path, *, pin: bool, module: str = "crdt_board_server") -> AsyncIterator[int]:
+async def board_server(
+    database: Path, *, pin: bool, module: str = "crdt_board_server", kill: bool = False
+) -> AsyncIterator[int]:
     """``crdt-board serve`` on a file; gives its port. As users run it: durability on, nothing tuned.
 
-    ``module`` is the program, where another one takes its place.
+    ``module`` is the program, where another one takes its place. At the end it is stopped, or with ``kill`` killed.
     """
     arguments = ["-m", module, "serve", "--db", str(database), "--port", "0", "--log-level", "warning"]
-    async with _server(arguments, pin=pin) as port:
+    async with _server(arguments, pin=pin, kill=kill) as port:
         yield port
 
 
@@ -57,7 +59,7 @@ async def echo_server(*, pin: bool) -> AsyncIterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def _server(arguments: list[str], *, pin: bool) -> AsyncIterator[int]:
+async def _server(arguments: list[str], *, pin: bool, kill: bool = False) -> AsyncIterator[int]:
     with pinned_to(SERVER_CORE, pin):
         process = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, cwd=PROJECT, stderr=asyncio.subprocess.PIPE
@@ -68,6 +70,9 @@ async def _server(arguments: list[str], *, pin: bool) -> AsyncIterator[int]:
             port = await _announced_port(process.stderr)
         rest = asyncio.create_task(process.stderr.read())
         yield port
+        if kill:
+            rest.cancel()
+            return
         process.terminate()
         async with asyncio.timeout(_STOP_SECONDS):
             said = await rest

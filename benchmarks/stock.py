@@ -111,14 +111,22 @@ class StockClient(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def stock_client(
-    port: int, board: str, *, client_id: int | None = None, sync: bool = True
+    port: int,
+    board: str,
+    *,
+    client_id: int | None = None,
+    sync: bool = True,
+    open_seconds: float = _OPEN_SECONDS,
 ) -> AsyncIterator[StockClient]:
-    """A client that holds what the board holds; without ``sync``, one that is only connected."""
+    """A client that holds what the board holds; without ``sync``, one that is only connected.
+
+    The board has ``open_seconds`` to be loaded.
+    """
     doc: pycrdt.Doc[Any] = pycrdt.Doc(client_id=client_id)
     client = StockClient(f"/ws/{board}", doc, sync=sync)
     await asyncio.get_running_loop().create_connection(lambda: client, "127.0.0.1", port)
     try:
-        async with asyncio.timeout(_OPEN_SECONDS):
+        async with asyncio.timeout(open_seconds):
             await (client.synced if sync else client.opened).wait()
         yield client
     finally:

@@ -19,6 +19,10 @@ SAFE_INTEGER = 2**53 - 1
 """The largest integer that a JSON number carries exactly everywhere (I-JSON, RFC 7493)."""
 
 
+_PLAIN = (str, bool, type(None))
+_encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
+
+
 def canonical_json(value: Any) -> bytes:
     """The canonical JSON bytes of a JSON value; equal values give equal bytes on every replica.
 
@@ -26,22 +30,19 @@ def canonical_json(value: Any) -> bytes:
         ValueError: the value has no canonical form (NaN, infinity, an integer beyond every double, a lone surrogate).
     """
     if _is_plain(value):
-        return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+        return _encode(value).encode()
     return rfc8785.dumps(_as_doubles(value))
 
 
 def _is_plain(value: Any) -> bool:
-    if value is None or value is True or value is False:
+    kind = type(value)
+    if kind in _PLAIN:
         return True
-    if isinstance(value, str):
-        return True
-    if isinstance(value, int):
-        return -SAFE_INTEGER <= value <= SAFE_INTEGER
-    if isinstance(value, list | tuple):
-        return all(_is_plain(item) for item in value)
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and key.isascii() and _is_plain(item) for key, item in value.items())
-    return False
+    if kind is int:
+        return -SAFE_INTEGER <= value <= SAFE_INTEGER  # type: ignore[no-any-return]
+    if kind is dict:
+        return all(type(key) is str and key.isascii() for key in value) and all(map(_is_plain, value.values()))
+    return kind in (list, tuple) and all(map(_is_plain, value))
 
 
 def _as_doubles(value: Any) -> Any:

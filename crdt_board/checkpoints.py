@@ -24,6 +24,8 @@ from crdt_board.limits import DEFAULT_LIMITS, check_board_id
 GENESIS_HASH = "0" * 64
 """What version 1 has as its parent hash."""
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
 _POINTER = re.compile(r"board:(?P<board>.+)@(?P<version>[1-9][0-9]{0,15})#(?P<hash>[0-9a-f]{16,64})")
 
 
@@ -85,8 +87,8 @@ def is_intact(checkpoint: Checkpoint) -> bool:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> str:
-    """The JSON that is kept in the journal entry of the commit."""
-    return json.dumps(checkpoint.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    """The JSON that is kept in the journal entry of the commit, without attributes that have their defaults."""
+    return _encode(checkpoint.model_dump(mode="json", exclude_defaults=True))
 
 
 def decode_checkpoint(text: str) -> Checkpoint:

@@ -38,6 +38,8 @@ def check_number(value: object, name: str, low: int, high: int) -> None:
 
 def json_copy(value: JsonValue, name: str) -> JsonValue:
     """A copy of a JSON value, so that later changes to the caller's own do not reach the checkpoint."""
+    if value is None:
+        return None
     try:
         copied = _JSON.validate_python(value)
         canonical_json(copied)
@@ -57,5 +59,5 @@ def checked_confidence(value: float | None) -> float | None:
 
 
 def fingerprint_of(request: CommitRequest, wire_patch: Mapping[str, JsonValue]) -> str:
-    content = request.model_dump(mode="json", include={"step", "output", "confidence", "trace", "handoff", "tags"})
+    content = {name: getattr(request, name) for name in ("step", "output", "confidence", "trace", "handoff", "tags")}
     return hashlib.sha256(canonical_json({**content, "patch": dict(wire_patch)})).hexdigest()

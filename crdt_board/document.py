@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import isfinite
 from typing import Any, Protocol, TypeVar, cast
@@ -45,8 +45,6 @@ from crdt_board.updates import EMPTY_UPDATE, clock_of, decode_state_vector, enco
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
 
-
-_ABSENT: Any = object()
 
 _OPENING_DEPTH_MAX = 1_000
 _CLOCK_MAX = 1 << 32
@@ -641,18 +639,16 @@ class Document:
         """A field that has a root of its own, in wire form; empty, zero or None (with cells) when it holds nothing."""
         return self._wire_container(name, self.kinds[name])
 
-    def wire_state(self, only: str | None = None) -> dict[str, JsonValue]:
+    def wire_state(self, only: Collection[str] | None = None) -> dict[str, JsonValue]:
         """Every field that holds something, in wire form; sets are lists in the order of their canonical JSON.
 
-        ``only`` names a field to leave out all others.
+        ``only`` names fields to leave out all others, which are not read then.
         """
-        kinds = self.kinds if only is None else {name: kind for name, kind in self.kinds.items() if name == only}
-        has_values = len(kinds) == 0 or not SINGLE_KINDS.isdisjoint(kinds.values()) or only is None
-        values = self._single_values() if has_values else {}
-        state: dict[str, JsonValue] = {
-            name: wire for name, wire in values.items() if name not in self.kinds and only in (None, name)
-        }
-        for name, kind in kinds.items():
+        names = self.kinds if only is None else [name for name in self.kinds if name in only]
+        values = self._single_values() if only is None else self._values_of(only)
+        state = {name: wire for name, wire in values.items() if name not in self.kinds}
+        for name in names:
+            kind = self.kinds[name]
             if kind in SINGLE_KINDS:
                 if name in values:
                     state[name] = values[name]
@@ -696,6 +692,16 @@ class Document:
                 values[name] = strict[STRICT_PREFIX + name]
         return values
 
+    def _values_of(self, names: Collection[str]) -> dict[str, JsonValue]:
+        """Those of `_single_values` that are named, and texts, null and booleans without reading the others."""
+        singles = [
+            name for name in names if (name in self.kinds or self.strays) and self._kind_of(name) in SINGLE_KINDS
+        ]
+        values = self._some_values(singles)
+        if any(type(value) is float for value in values.values()):
+            values = self._single_values()  # as JSON, which tells 5 from 5.0
+        return {name: values[name] for name in singles if name in values}
+
     def _strays(self) -> list[str]:
         if self._stray_names is None:
             names = self.state_map.keys() if self.strays else ()
@@ -709,13 +715,15 @@ class Document:
         """`_single_values` of some fields, each read by itself where that gives what all of them read as JSON would."""
         values: dict[str, JsonValue] = {}
         for name in names:
-            is_scalar = self._kind_of(name) == "scalar"
-            value = (
-                self.state_map.get(name, _ABSENT) if is_scalar else self.board_map.get(STRICT_PREFIX + name, _ABSENT)
-            )
+            try:
+                value = (
+                    self.state_map[name] if self._kind_of(name) == "scalar" else self.board_map[STRICT_PREFIX + name]
+                )
+            except KeyError:
+                continue
             if value is None or isinstance(value, str | bool) or (isinstance(value, float) and isfinite(value)):
                 values[name] = value
-            elif value is not _ABSENT:
+            else:
                 return self._single_values()
         return values
 

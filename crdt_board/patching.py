@@ -95,7 +95,7 @@ def _operations(
     wire: Mapping[str, JsonValue],
     base: Mapping[str, JsonValue] | None,
 ) -> list[PatchOp]:
-    present = document.wire_state() if wire else {}
+    present = document.wire_state(wire)
     operations: list[PatchOp] = []
     for name, target in wire.items():
         now = _stored(present, fields[name])

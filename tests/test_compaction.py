@@ -161,6 +161,30 @@ async def told(store: Store, versions: Sequence[int]) -> dict[str, Any]:
     return found
 
 
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10**6), keep=st.integers(1, 6))
+async def test_states_in_a_row_are_those_of_each_version(seed: int, keep: int) -> None:
+    """Following a board from version to version gives what loading each one gives, without those compacted away."""
+    store = MemoryStore()
+    async with hosting(store) as host:
+        await write(host, seed, 8)
+        history = await history_of(store)
+        report = await history.compact(Retention(keep_versions=keep))
+        await write(host, seed + 1, 4)
+        async with open_board(host, BOARD, agent="plain") as plain:
+            newest = (await plain.commit("last")).version
+        kept = [version for version in kept_versions(report) if version >= 2]
+        wanted = [*kept, *range(report_end(report) + 1, newest + 1)]
+        found = [each async for each in history.states(2, newest + 5)]
+        assert [checkpoint.version for checkpoint, _ in found] == wanted
+        assert found == [await history.state_at(version) for version in wanted]
+
+
+def report_end(report: CompactionReport) -> int:
+    """The newest version that a compaction has seen."""
+    return max(kept_versions(report))
+
+
 def kept_versions(report: CompactionReport) -> list[int]:
     return [version for each in report.kept for version in range(each.first, each.last + 1)]
 

@@ -110,6 +110,16 @@ def test_a_checksum_is_of_the_wire_state(edits: list[tuple[str, int, str]]) -> N
     assert len(set(seen.values())) == len(seen)
 
 
+@given(EDITS, st.sets(st.sampled_from([*LAYOUT.by_name, "no such field"])))
+def test_named_fields_read_as_in_the_whole_state(edits: list[tuple[str, int, str]], names: set[str]) -> None:
+    """A part of the state is that part of the whole, to the letter: 5 stays 5 and does not become 5.0."""
+    agent = LiveAgent(Job)
+    for each in edits:
+        edit(agent.state, *each)
+    whole = agent.document.wire_state()
+    assert repr(agent.document.wire_state(names)) == repr({name: whole[name] for name in whole if name in names})
+
+
 def test_a_remote_update_renews_the_checksum() -> None:
     """What others wrote is in the next checksum, whichever field it touches."""
     agent, other = LiveAgent(Job), LiveAgent(Job)

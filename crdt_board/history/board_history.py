@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -99,6 +99,26 @@ class BoardHistory:
         """
         checkpoint, loaded = await self.load_version(version)
         return checkpoint, loaded.document.wire_state()
+
+    async def states(self, first: int, last: int) -> AsyncIterator[tuple[Checkpoint, dict[str, JsonValue]]]:
+        """The same for the versions from ``first`` to ``last``, oldest first; without those that were compacted away.
+
+        The board is loaded once and then followed from version to version, where `state_at` loads it each time.
+        """
+        loaded: LoadedBoard | None = None
+        schema_version = 0
+        async for checkpoint in self._checkpoints(first, last):
+            try:
+                async with self._looking:
+                    if loaded is None or checkpoint.schema_version != schema_version:
+                        loaded = await self._load_version(checkpoint)
+                    else:
+                        loaded = await self._follow(loaded, checkpoint)
+            except NotFound:  # its record was kept, for the key that led to it; its state was not
+                loaded = None
+                continue
+            schema_version = checkpoint.schema_version
+            yield checkpoint, loaded.document.wire_state()
 
     async def load_version(self, version: int) -> tuple[Checkpoint, LoadedBoard]:
         """A checkpoint, and a copy of the board as it was then, verified against the checkpoint's checksum.
@@ -321,7 +341,7 @@ class BoardHistory:
         """What the marked entries changed at ``path``; those that changed nothing there are left out."""
         name, wanted = field_of(path), set(marked)
         loaded = await load_board(self._store, head, layout, until=marked[0] - 1)
-        state = loaded.document.wire_state(name)
+        state = loaded.document.wire_state([name])
         found: list[PathEdit] = []
         async for page in entry_pages(self._store, self._board_id, after=marked[0] - 1, until=marked[-1]):
             verify_chain(loaded.fold.hash, loaded.fold.seq, page)
@@ -330,7 +350,7 @@ class BoardHistory:
                 loaded.advance(entry)
                 if entry.seq not in wanted:
                     continue
-                before, state = state, loaded.document.wire_state(name)
+                before, state = state, loaded.document.wire_state([name])
                 differences = differences_at(path, before, state, layout)
                 if differences:
                     found.append(
@@ -376,6 +396,22 @@ class BoardHistory:
             loaded = await load_board(self._store, head, layout, until=checkpoint.seq)
         except NotFound:
             raise _compacted(self._board_id, checkpoint.version) from None
+        self._check_sum(loaded, checkpoint)
+        return loaded
+
+    async def _follow(self, loaded: LoadedBoard, checkpoint: Checkpoint) -> LoadedBoard:
+        """A board that was loaded at an earlier version of the same schema, brought to this one."""
+        try:
+            async for page in entry_pages(self._store, self._board_id, after=loaded.fold.seq, until=checkpoint.seq):
+                loaded.take_in(page)
+        except BoardCorrupt:
+            return await self._load_version(checkpoint)  # what lies between was compacted; or it says what is wrong
+        if loaded.fold.seq != checkpoint.seq:
+            return await self._load_version(checkpoint)
+        self._check_sum(loaded, checkpoint)
+        return loaded
+
+    def _check_sum(self, loaded: LoadedBoard, checkpoint: Checkpoint) -> None:
         if loaded.document.checksum() != checkpoint.checksum:
             raise BoardCorrupt(
                 f"board {self._board_id}: the state at version {checkpoint.version} does not have the checksum that "
@@ -383,7 +419,15 @@ class BoardHistory:
                 board_id=self._board_id,
                 seq=checkpoint.seq,
             )
-        return loaded
+
+    async def _checkpoints(self, first: int, last: int) -> AsyncIterator[Checkpoint]:
+        """Those of which there is a record, oldest first."""
+        last = min(last, (await self._head()).version)
+        for start in range(max(first, 1), last + 1, _PAGE_CHECKPOINTS):
+            end = min(start + _PAGE_CHECKPOINTS, last + 1)
+            for checkpoint in reversed(await self._store.checkpoints(self._board_id, before=end, limit=end - start)):
+                if checkpoint.version >= start:
+                    yield checkpoint
 
     async def _checkpoint(self, version: int) -> Checkpoint:
         checkpoint = await self._store.checkpoint(self._board_id, version)

@@ -1,0 +1,100 @@
+"""One result as files: JSON for programs, a Markdown table for people, plots beside it. Knows nothing of measuring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CONDITIONS = ("command", "machine", "disk", "versions", "commit")
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Lines over one quantity. ``name`` is that of its file, beside the name of the program."""
+
+    name: str
+    title: str
+    x: str
+    y: str
+    series: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    log: bool = True
+    """Whether both axes are logarithmic: a power law is a straight line then, and its slope the exponent."""
+
+    def to_json(self) -> dict[str, Any]:
+        lines = {name: [list(point) for point in points] for name, points in self.series.items()}
+        return {"name": self.name, "title": self.title, "x": self.x, "y": self.y, "log": self.log, "series": lines}
+
+
+def write_result(folder: Path, program: str, result: Mapping[str, Any]) -> list[Path]:
+    """Write ``<program>.json``, ``<program>.md`` and an SVG file for each plot; return what was written.
+
+    Without matplotlib there are no plots; the points stand in the JSON all the same.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn: list[Path] = []
+    for plot in result["plots"]:
+        file = folder / f"{program}-{plot['name']}.svg"
+        if draw(plot, file):
+            drawn.append(file)
+    as_json, as_markdown = folder / f"{program}.json", folder / f"{program}.md"
+    as_json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    as_markdown.write_text(to_markdown(result, [file.name for file in drawn]), encoding="utf-8")
+    return [as_json, as_markdown, *drawn]
+
+
+def to_markdown(result: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
+    """The result as a section of a Markdown document; ``pictures`` are addresses of images."""
+    lines = [f"## {result['title']}", ""]
+    lines += [f"- {name}: {_cell(result[name])}" for name in CONDITIONS]
+    lines += ["", "| what | median | least to greatest | n | target | |", "|---|---:|---:|---:|---:|---|"]
+    for figure in result["figures"]:
+        spread = f"{number(figure['min'])} to {number(figure['max'])}" if figure["samples"] > 1 else ""
+        target = "" if figure["at_most"] is None else f"at most {figure['at_most']:g}"
+        verdict = {None: "", True: "reached", False: "**not reached**"}[figure["reached"]]
+        median = f"{number(figure['median'])} {figure['unit']}".rstrip()
+        cells = (figure["name"], median, spread, str(figure["samples"]), target, verdict)
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    lines += ["", *(f"- {fact}" for fact in result["facts"])]
+    lines += [f"\n![{picture}]({picture})" for picture in pictures]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def draw(plot: Mapping[str, Any], file: Path) -> bool:
+    """Draw a plot as SVG; False when matplotlib is not installed."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - one extra needs it, and what is measured must not wait for it
+    except ImportError:
+        return False
+    from matplotlib.figure import Figure as Picture  # noqa: PLC0415
+
+    with mpl.rc_context({"svg.hashsalt": plot["name"], "svg.fonttype": "none"}):
+        picture = Picture(figsize=(7, 4.5), layout="constrained")
+        axes = picture.subplots()
+        for name, points in plot["series"].items():
+            axes.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=3, label=name)
+        if plot["log"]:
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set(title=plot["title"], xlabel=plot["x"], ylabel=plot["y"])
+        axes.grid(visible=True, which="both", alpha=0.25)
+        axes.legend(fontsize="small")
+        picture.savefig(file, format="svg", metadata={"Date": None})
+    return True
+
+
+def number(value: float) -> str:
+    """Three digits or so, which is what a measurement is worth."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 20:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.2g}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
