@@ -44,6 +44,7 @@ from crdt_board_server.api.answers import (
     JournalEntry,
     ViolationPage,
 )
+from crdt_board_server.approval_sources import ApprovalSource, ServedApprovals, StoredApprovals
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
@@ -58,6 +59,9 @@ Progress = Callable[[int, int], None]
 
 class Source(Protocol):
     """Boards to look at. A board that is not there raises `NotFound`."""
+
+    @property
+    def approvals(self) -> ApprovalSource: ...
 
     async def boards(self) -> list[BoardInfo]: ...
 
@@ -133,6 +137,7 @@ class StoreSource:
     def __init__(self, host: BoardHost) -> None:
         self._host = host
         self._store = host.store
+        self.approvals: ApprovalSource = StoredApprovals(host)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []
@@ -234,6 +239,7 @@ class ServerSource:
     def __init__(self, client: httpx.AsyncClient, address: str) -> None:
         self._client = client
         self._address = address
+        self.approvals: ApprovalSource = ServedApprovals(self._ask)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []
