@@ -89,6 +89,7 @@ class ApprovalLists:
         """
         await existing_head(self._host.store, check_board_id(board_id, self._host.limits))
         async with self._host.board(board_id) as engine:
+            engine.refresh()  # another process may have asked
             coordinated = await engine.coordinate(agent, [operation])
         return BoardApproval.of(board_id, ApprovalRecord.model_validate(coordinated.results[0]))
 
