@@ -11,11 +11,13 @@ from pathlib import Path
 
 import httpx
 
-from crdt_board import open_board
+from crdt_board import Board, BoardHost, open_board
 from crdt_board.coordination.approvals import ApprovalRecord
 from crdt_board.document import Document
 from crdt_board.journal import Entry, unpack_updates
+from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
+from crdt_board.testing.faults import FaultyStore
 from crdt_board_client import connect
 from support.children import child
 from support.model import Report
@@ -174,3 +176,44 @@ def decided_in(entries: Sequence[Entry]) -> int:
             elif drafts.setdefault(record.name, draft) != draft:
                 changed.add(record.name)
     return len(decided)
+
+
+async def test_a_process_that_has_not_heard_of_a_question_or_its_answer_closes_what_is_to_be_closed() -> None:
+    """An edit that was planned before others' entries came in between is planned anew, with the approvals of now."""
+    store = MemoryStore()
+    async with (
+        BoardHost(store) as here,
+        BoardHost(DeafStore(store.peer())) as there,
+        open_board(here, BOARD, Report, agent="ann") as ann,
+        open_board(there, BOARD, Report, agent="bob") as bob,
+    ):
+        for change in (append, commit):
+            unheard = await ann.ask("Ship?", about=["draft"])
+            assert bob.approvals == ann.approvals[:-1]
+            await change(bob)
+            assert (await unheard.decided(DEADLINE_SECONDS)).state == "superseded"
+            heard = await ann.ask("Ship?", about=["draft"])
+            await bob.commit("hear")
+            decision = await ann.decide(heard.id, "approve")
+            assert bob.approvals[-1].state == "pending"
+            await change(bob)
+            assert bob.approvals[-1].decision == decision
+            await ann.commit("hear")
+            assert ann.approvals == bob.approvals
+        assert decided_in(await store.entries(BOARD, after=0, limit=1_000)) == 2
+
+
+class DeafStore(FaultyStore):
+    """A store that never tells of other processes: what these wrote is met when something is appended."""
+
+    async def wait_for_others(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def append(board: Board[Report]) -> None:
+    board.state.draft.append("More.")
+    await board.flush(DEADLINE_SECONDS)
+
+
+async def commit(board: Board[Report]) -> None:
+    await board.commit("more", patch={"draft": f"{board.state.draft} And more."})
