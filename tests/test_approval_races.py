@@ -187,7 +187,7 @@ async def test_a_process_that_has_not_heard_of_a_question_or_its_answer_closes_w
         open_board(here, BOARD, Report, agent="ann") as ann,
         open_board(there, BOARD, Report, agent="bob") as bob,
     ):
-        for change in (append, commit):
+        for change in (append, commit) * 5:  # which of two writes to a record wins, is chance
             unheard = await ann.ask("Ship?", about=["draft"])
             assert bob.approvals == ann.approvals[:-1]
             await change(bob)
@@ -200,7 +200,7 @@ async def test_a_process_that_has_not_heard_of_a_question_or_its_answer_closes_w
             assert bob.approvals[-1].decision == decision
             await ann.commit("hear")
             assert ann.approvals == bob.approvals
-        assert decided_in(await store.entries(BOARD, after=0, limit=1_000)) == 2
+        assert decided_in(await store.entries(BOARD, after=0, limit=1_000)) == 10
 
 
 class DeafStore(FaultyStore):
