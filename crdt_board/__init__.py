@@ -9,8 +9,11 @@ from crdt_board.artifacts import Artifact, ArtifactStore, open_artifacts
 from crdt_board.board import Board
 from crdt_board.board_link import AgentPresence
 from crdt_board.checkpoints import Checkpoint, Pointer, parse_pointer
+from crdt_board.coordination.approvals import ApprovalRecord, Decision
 from crdt_board.errors import (
     ArtifactCorrupt,
+    ApprovalClosed,
+    ApprovalMismatch,
     BadRequest,
     BoardClosed,
     BoardCorrupt,
@@ -54,6 +57,7 @@ from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.team.following import Follower
 from crdt_board.team.leases import Lease
 from crdt_board.team.reactions import Event
+from crdt_board.team.approvals import Approval
 from crdt_board.version import __version__
 from crdt_board.violation import Violation
 
@@ -63,6 +67,10 @@ __all__ = [
     "Artifact",
     "ArtifactCorrupt",
     "ArtifactStore",
+    "Approval",
+    "ApprovalClosed",
+    "ApprovalMismatch",
+    "ApprovalRecord",
     "BadRequest",
     "Board",
     "BoardClosed",
@@ -81,6 +89,7 @@ __all__ = [
     "ConnectionFailed",
     "Counter",
     "CursorMoved",
+    "Decision",
     "Difference",
     "EditStream",
     "Event",

@@ -119,28 +119,28 @@ async def test_a_question_is_asked_and_taken_back_over_http(client: httpx.AsyncC
 
 
 @pytest.mark.parametrize(
-    ("method", "address", "body", "status", "code"),
+    ("request_line", "body", "status", "code"),
     [
-        ("GET", "/api/boards/nope/approvals", None, 404, "not_found"),
-        ("GET", f"/api/boards/{BOARD}/approvals/nope", None, 404, "not_found"),
-        ("GET", f"/api/boards/{BOARD}/approvals?state=open", None, 422, "bad_request"),
-        ("POST", "/api/boards/nope/approvals", {"question": "?"}, 404, "not_found"),
-        ("POST", f"/api/boards/{BOARD}/approvals", {"question": ""}, 422, "bad_request"),
-        ("POST", f"/api/boards/{BOARD}/approvals", {"question": "\x1b[2J"}, 422, "bad_request"),
-        ("POST", f"/api/boards/{BOARD}/approvals", {"question": "?", "about": ["drafft"]}, 422, "invalid_value"),
-        ("POST", f"/api/boards/{BOARD}/approvals", {"question": "?", "payload": "x" * 70_000}, 413, "limit_exceeded"),
-        ("POST", f"/api/boards/{BOARD}/approvals/nope/decision", {"option": "approve"}, 404, "not_found"),
-        ("POST", f"/api/boards/{BOARD}/approvals/lunch/decision", {"option": "approve"}, 422, "invalid_value"),
-        ("POST", f"/api/boards/{BOARD}/approvals/lunch/decision", {"option": "soup", "seen": "0" * 64}, 409,
+        ("GET /api/boards/nope/approvals", None, 404, "not_found"),
+        (f"GET /api/boards/{BOARD}/approvals/nope", None, 404, "not_found"),
+        (f"GET /api/boards/{BOARD}/approvals?state=open", None, 422, "bad_request"),
+        ("POST /api/boards/nope/approvals", {"question": "?"}, 404, "not_found"),
+        (f"POST /api/boards/{BOARD}/approvals", {"question": ""}, 422, "bad_request"),
+        (f"POST /api/boards/{BOARD}/approvals", {"question": "\x1b[2J"}, 422, "bad_request"),
+        (f"POST /api/boards/{BOARD}/approvals", {"question": "?", "about": ["drafft"]}, 422, "invalid_value"),
+        (f"POST /api/boards/{BOARD}/approvals", {"question": "?", "payload": "x" * 70_000}, 413, "limit_exceeded"),
+        (f"POST /api/boards/{BOARD}/approvals/nope/decision", {"option": "approve"}, 404, "not_found"),
+        (f"POST /api/boards/{BOARD}/approvals/lunch/decision", {"option": "approve"}, 422, "invalid_value"),
+        (f"POST /api/boards/{BOARD}/approvals/lunch/decision", {"option": "soup", "seen": "0" * 64}, 409,
          "approval_mismatch"),
-        ("POST", f"/api/boards/{BOARD}/approvals/nope/withdrawal", {}, 404, "not_found"),
+        (f"POST /api/boards/{BOARD}/approvals/nope/withdrawal", {}, 404, "not_found"),
     ],
 )  # fmt: skip
 async def test_wrong_requests_are_answered_with_problems(
-    client: httpx.AsyncClient, method: str, address: str, body: Any, status: int, code: str
+    client: httpx.AsyncClient, request_line: str, body: Any, status: int, code: str
 ) -> None:
     """Status and stable code; nothing is decided, and no board is made."""
-    answer = await client.request(method, address, json=body)
+    answer = await client.request(*request_line.split(), json=body)
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert await listed(client, state="pending") == ["ship/1", "lunch"]
     assert (await client.get("/api/boards/nope")).status_code == 404
