@@ -452,6 +452,17 @@ async def test_a_wrong_decision_is_refused(ann: Board[Job]) -> None:
         await asked.decided(0)
 
 
+async def test_so_many_questions_may_be_pending(monkeypatch: pytest.MonkeyPatch, ann: Board[Job]) -> None:
+    """One more is refused until another is closed; asking one of them again is not."""
+    monkeypatch.setattr(rules, "PENDING_MAX", 2)
+    for key in ("first", "second", "second"):
+        await ann.ask(f"{key}?", key=key)
+    with pytest.raises(LimitExceeded, match="2 approvals are pending"):
+        await ann.ask("third?", key="third")
+    await ann.withdraw("first")
+    await ann.ask("third?", key="third")
+
+
 async def test_closed_approvals_make_room(monkeypatch: pytest.MonkeyPatch, ann: Board[Job]) -> None:
     """The one that was closed first goes when there are too many and another is asked; those that are pending stay."""
     monkeypatch.setattr(rules, "CLOSED_MAX", 2)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from crdt_board.coordination.records import Frozen, Milliseconds, Name, Record, Token, stored
-from crdt_board.errors import ApprovalClosed, ApprovalMismatch, IdempotencyMismatch, NotFound
+from crdt_board.errors import ApprovalClosed, ApprovalMismatch, IdempotencyMismatch, LimitExceeded, NotFound
 from crdt_board.record_hashes import digest
 from crdt_board.wire_values import invalid_value
 
@@ -25,6 +25,8 @@ DEFAULT_OPTIONS = ("approve", "reject")
 EXPIRES_MS_MAX = 366 * 24 * 3600 * 1000
 OPTIONS_MAX = 32
 ABOUT_MAX = 32
+PENDING_MAX = 1_000
+"""Approvals of a board that are pending at once: each change of the board is compared with what these are about."""
 CLOSED_MAX = 1_000
 """Closed approvals that stay on a board; beyond that the one goes that was closed first, when another is asked."""
 
@@ -195,6 +197,7 @@ def ask(draft: Draft, op: AskApproval) -> JsonValue:
     Raises:
         IdempotencyMismatch: another question was asked under this name.
         InvalidValue: it is about a path where nothing is.
+        LimitExceeded: too many are pending.
     """
     known = draft.get(ApprovalRecord, op.name)
     if known is not None:
@@ -210,7 +213,7 @@ def ask(draft: Draft, op: AskApproval) -> JsonValue:
     for path in op.about:
         if draft.find(path) is None and "/" in path:
             raise invalid_value("about", f"there is nothing at {path} that somebody could decide about")
-    _drop_oldest(draft)
+    _make_room(draft)
     approval = ApprovalRecord(
         name=op.name,
         question=op.question,
@@ -305,7 +308,15 @@ def _closed_error(approval: ApprovalRecord, decision: Decision) -> ApprovalClose
     )
 
 
-def _drop_oldest(draft: Draft) -> None:
+def _make_room(draft: Draft) -> None:
+    pending = sum(each.decision is None for each in draft.all(ApprovalRecord))
+    if pending >= PENDING_MAX:
+        raise LimitExceeded(
+            f"{PENDING_MAX} approvals are pending on this board; decide some, or withdraw them",
+            limit="approvals_pending_max",
+            value=pending + 1,
+            maximum=PENDING_MAX,
+        )
     closed = [(each.decision.at_ms, each.name, each) for each in draft.all(ApprovalRecord) if each.decision is not None]
     if len(closed) >= CLOSED_MAX:
         draft.drop(min(closed)[2])

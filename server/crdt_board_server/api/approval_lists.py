@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from crdt_board.coordination.approvals import ApprovalOperation, ApprovalRecord
 from crdt_board.document import Document
-from crdt_board.errors import BoardClosed, BoardCorrupt, NotFound
+from crdt_board.errors import BoardClosed, BoardCorrupt, BoardDeleted, NotFound
 from crdt_board.history import BoardHistory
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
@@ -45,10 +45,7 @@ class ApprovalLists:
             NotFound, BoardDeleted: there is no such board.
         """
         head = await existing_head(self._host.store, check_board_id(board_id, self._host.limits))
-        now_ms = await self._host.store.now_ms()
-        records = await self._records(head)
-        shown = [BoardApproval.of(board_id, record.as_of(now_ms)) for record in records]
-        return sorted(shown, key=lambda each: (each.asked_ms, each.id))
+        return await self._of(head, await self._host.store.now_ms())
 
     async def page(self, *, after: str, limit: int) -> tuple[list[BoardApproval], str | None]:
         """Those of up to ``limit`` boards whose id is greater than ``after``, and where to go on; None at the end.
@@ -56,12 +53,13 @@ class ApprovalLists:
         A board that cannot be read is left out, which the log says.
         """
         heads = await self._host.store.boards(after=after, limit=limit)
+        now_ms = await self._host.store.now_ms()
         found: list[BoardApproval] = []
         for head in heads:
             try:
-                found += await self.of(head.board_id)
-            except NotFound:
-                continue  # deleted meanwhile
+                found += await self._of(head, now_ms)
+            except (NotFound, BoardDeleted):
+                continue
             except BoardCorrupt as error:
                 logger.warning("the approvals of board %s are left out: %s", head.board_id, error)
         return found, heads[-1].board_id if len(heads) == limit else None
@@ -92,6 +90,10 @@ class ApprovalLists:
             engine.refresh()  # another process may have asked
             coordinated = await engine.coordinate(agent, [operation])
         return BoardApproval.of(board_id, ApprovalRecord.model_validate(coordinated.results[0]))
+
+    async def _of(self, head: BoardHead, now_ms: int) -> list[BoardApproval]:
+        shown = [BoardApproval.of(head.board_id, record.as_of(now_ms)) for record in await self._records(head)]
+        return sorted(shown, key=lambda each: (each.asked_ms, each.id))
 
     async def _records(self, head: BoardHead) -> Sequence[ApprovalRecord]:
         seen = self._seen.get(head.board_id)
