@@ -54,10 +54,10 @@ from crdt_board.policies import Candidate, Candidates, Max, Min, Strict
 from crdt_board.rejections import Rejection
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
+from crdt_board.team.approvals import Approval
 from crdt_board.team.following import Follower
 from crdt_board.team.leases import Lease
 from crdt_board.team.reactions import Event
-from crdt_board.team.approvals import Approval
 from crdt_board.version import __version__
 from crdt_board.violation import Violation
 
