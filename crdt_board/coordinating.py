@@ -79,8 +79,8 @@ def draft_for(document: Document, fold: Fold, agent: str, now_ms: int) -> Draft:
         return digest({path: document.wire_at(path) for path in paths})
 
     def find(path: str) -> JsonValue:
-        name, fields = split_path(path)[0], document.kinds
-        if fields and name not in fields and name not in document.state_map:
+        name = split_path(path)[0]
+        if name not in document.kinds and name not in document.state_map:
             raise invalid_value(path, "the board has no such field")
         return document.wire_at(path)
 

@@ -436,6 +436,17 @@ async def test_a_wrong_question_is_refused(
     assert ann.approvals == []
 
 
+async def test_without_a_model_a_question_is_about_what_is_there(place: Place) -> None:
+    """A key of a plain board that nobody has written is refused: a misspelt one would never be superseded."""
+    async with place.open(None, "ann") as ann:
+        ann.state["draft"] = "The plan."
+        asked = await ann.ask("Ship?", about=["draft"])
+        with pytest.raises(InvalidValue, match="no such field"):
+            await ann.ask("Ship?", about=["drafft"])
+        ann.state["draft"] = "Another."
+        assert (await ended(asked)).path == "draft"
+
+
 async def test_a_wrong_decision_is_refused(ann: Board[Job]) -> None:
     """An option that there is not, an approval that there is not, a comment that would steer a terminal."""
     asked = await ann.ask("Ship?")
