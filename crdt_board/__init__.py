@@ -11,9 +11,9 @@ from crdt_board.board_link import AgentPresence
 from crdt_board.checkpoints import Checkpoint, Pointer, parse_pointer
 from crdt_board.coordination.approvals import ApprovalRecord, Decision
 from crdt_board.errors import (
-    ArtifactCorrupt,
     ApprovalClosed,
     ApprovalMismatch,
+    ArtifactCorrupt,
     BadRequest,
     BoardClosed,
     BoardCorrupt,
@@ -64,13 +64,13 @@ from crdt_board.violation import Violation
 __all__ = [
     "AgentPresence",
     "Anchor",
-    "Artifact",
-    "ArtifactCorrupt",
-    "ArtifactStore",
     "Approval",
     "ApprovalClosed",
     "ApprovalMismatch",
     "ApprovalRecord",
+    "Artifact",
+    "ArtifactCorrupt",
+    "ArtifactStore",
     "BadRequest",
     "Board",
     "BoardClosed",
