@@ -9,7 +9,10 @@ from crdt_board.artifacts import Artifact, ArtifactStore, open_artifacts
 from crdt_board.board import Board
 from crdt_board.board_link import AgentPresence
 from crdt_board.checkpoints import Checkpoint, Pointer, parse_pointer
+from crdt_board.coordination.approvals import ApprovalRecord, Decision
 from crdt_board.errors import (
+    ApprovalClosed,
+    ApprovalMismatch,
     ArtifactCorrupt,
     BadRequest,
     BoardClosed,
@@ -51,6 +54,7 @@ from crdt_board.policies import Candidate, Candidates, Max, Min, Scratch, Strict
 from crdt_board.rejections import Rejection
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
+from crdt_board.team.approvals import Approval
 from crdt_board.team.following import Follower
 from crdt_board.team.leases import Lease
 from crdt_board.team.reactions import Event
@@ -60,6 +64,10 @@ from crdt_board.violation import Violation
 __all__ = [
     "AgentPresence",
     "Anchor",
+    "Approval",
+    "ApprovalClosed",
+    "ApprovalMismatch",
+    "ApprovalRecord",
     "Artifact",
     "ArtifactCorrupt",
     "ArtifactStore",
@@ -81,6 +89,7 @@ __all__ = [
     "ConnectionFailed",
     "Counter",
     "CursorMoved",
+    "Decision",
     "Difference",
     "EditStream",
     "Event",

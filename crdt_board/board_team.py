@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
+
+from pydantic import JsonValue
 
 from crdt_board.board_link import BoardSession
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.commit_arguments import check_number
+from crdt_board.coordination.approvals import DEFAULT_OPTIONS, ApprovalRecord, Decision
 from crdt_board.coordination.leases import LeaseRecord
 from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.records import NAME_CHARS_MAX
 from crdt_board.document import field_of
 from crdt_board.limits import check_name
+from crdt_board.team import approvals
+from crdt_board.team.approvals import Approval
 from crdt_board.team.desk import Desk
 from crdt_board.team.following import Follower, Start
 from crdt_board.team.idleness import Idleness
@@ -158,6 +164,69 @@ class BoardTeam:
         """
         self._session.check()
         await self._idleness.settle(self._desk, timeout)
+
+    async def ask(
+        self,
+        question: str,
+        *,
+        options: Sequence[str] = DEFAULT_OPTIONS,
+        about: Sequence[str] = (),
+        expires: timedelta | float | None = None,
+        payload: JsonValue = None,
+        key: str | None = None,
+    ) -> Approval:
+        """Ask people to choose one of ``options``; ``await approval.decided()`` waits for what they choose.
+
+        Durable on return, and shown to everybody: in `approvals`, over HTTP and by ``crdt-board approvals``. ``about``
+        are fields, or places in them as in `changes`. The approval is bound to what they hold when it reaches the
+        writer of the board, and to the newest checkpoint: as soon as somebody changes one of them it is *superseded*,
+        and cannot be decided any more. After ``expires`` seconds, on the clock of the store, it is *expired*.
+        ``payload`` is JSON for whoever shows the question.
+
+        With a ``key``, which becomes the approval's id, a question is asked once: the same one under the same key
+        gives the same approval, in whatever state it is, so that an agent that was killed goes on waiting. Use another
+        key to ask again after it was superseded.
+
+        Raises:
+            IdempotencyMismatch: another question was asked under this key.
+            InvalidValue: an argument is not what it should be, or ``about`` names what is not on the board.
+            LimitExceeded: the question with all that belongs to it is too large, or there are too many.
+        """
+        return await approvals.ask(
+            self._desk, question, options=options, about=about, expires=expires, payload=payload, key=key
+        )
+
+    @property
+    def approvals(self) -> list[ApprovalRecord]:
+        """What was asked on this board, as this replica knows it, in the order of asking.
+
+        ``state`` is one of *pending*, *decided*, *expired*, *superseded* and *withdrawn*. The newest 1,000 of those
+        that are not pending stay.
+        """
+        return approvals.all_approvals(self._desk)
+
+    async def decide(self, approval_id: str, option: str, *, comment: str = "", seen: str | None = None) -> Decision:
+        """Choose an option of an approval, under this agent's name; durable on return. It is decided once.
+
+        ``seen`` is the ``hash`` of the approval that was shown to whoever decides; without it, that which this replica
+        holds. The writer refuses the decision when the approval is about something else.
+
+        Raises:
+            ApprovalClosed: it was decided before, expired, was superseded or withdrawn; says how, by whom and when.
+            ApprovalMismatch: ``seen`` is not what the approval is about.
+            NotFound: there is no such approval.
+            InvalidValue: that is none of its options.
+        """
+        return await approvals.decide(self._desk, approval_id, option, comment=comment, seen=seen)
+
+    async def withdraw(self, approval_id: str) -> Decision:
+        """Take a question back that needs no answer any more; again: nothing happens. Durable on return.
+
+        Raises:
+            ApprovalClosed: it has ended otherwise before.
+            NotFound: there is no such approval.
+        """
+        return await approvals.withdraw(self._desk, approval_id)
 
     @abstractmethod
     async def _commit_with(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import CommitRequest
+from crdt_board.coordination.approvals import overlaps, supersede
 from crdt_board.coordination.leases import check_claim
 from crdt_board.coordination.ledger import Draft
 from crdt_board.coordination.operations import Operation, decide
@@ -19,8 +20,9 @@ from crdt_board.errors import BoardError, InvalidValue, LimitExceeded
 from crdt_board.fold import Fold
 from crdt_board.limits import Limits, check_name
 from crdt_board.record_hashes import digest
+from crdt_board.records import split_path
 from crdt_board.updates import EMPTY_UPDATE
-from crdt_board.wire_values import to_wire
+from crdt_board.wire_values import invalid_value, to_wire
 
 
 class Coordinated(BaseModel):
@@ -74,9 +76,15 @@ def draft_for(document: Document, fold: Fold, agent: str, now_ms: int) -> Draft:
     """A draft of the records of a board, with those whose deadline has passed as they are now."""
 
     def digest_of(paths: Sequence[str]) -> str:
-        return digest({path: document.wire_state(only=path) for path in paths})
+        return digest({path: document.wire_at(path) for path in paths})
 
-    draft = Draft(document.ledger, agent, now_ms, fold.version, fold.checkpoint_hash, digest_of)
+    def find(path: str) -> JsonValue:
+        name = split_path(path)[0]
+        if name not in document.kinds and name not in document.state_map:
+            raise invalid_value(path, "the board has no such field")
+        return document.wire_at(path)
+
+    draft = Draft(document.ledger, agent, now_ms, fold.version, fold.checkpoint_hash, digest_of, find)
     draft.let_run_out()
     return draft
 
@@ -109,6 +117,25 @@ def decide_item(document: Document, fold: Fold, item: CoordinationItem, limits: 
     except BoardError as error:
         item.refuse(error)
         return EMPTY_UPDATE
+    changes = draft.changes
+    return document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
+
+
+def touches_watched(document: Document, touched: Iterable[str]) -> bool:
+    """Whether a change at one of these paths may concern a record, which an approval is that waits."""
+    watching = document.ledger.watching
+    return bool(watching) and any(overlaps(record.watches, path) for path in touched for record in watching.values())
+
+
+def superseding(document: Document, fold: Fold, touched: Sequence[str], *, agent: str, now_ms: int) -> bytes:
+    """Close, in the document, the approvals that are about what ``agent`` has changed there at these paths.
+
+    Costs nothing while none is pending; `EMPTY_UPDATE` when none is concerned.
+    """
+    if not touches_watched(document, touched):
+        return EMPTY_UPDATE
+    draft = draft_for(document, fold, agent, now_ms)
+    supersede(draft, touched)
     changes = draft.changes
     return document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
 

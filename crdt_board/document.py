@@ -23,6 +23,7 @@ from crdt_board.errors import MalformedUpdate
 from crdt_board.item_lists import ItemIndex, ItemLists
 from crdt_board.layout import (
     BOARD_ROOT,
+    ITEM_KEY,
     RECORD_KINDS,
     SINGLE_KINDS,
     STATE_ROOT,
@@ -658,6 +659,18 @@ class Document:
                     state[name] = value
         return state
 
+    def wire_at(self, path: str) -> JsonValue:
+        """What is at a path as changes name them, in wire form; None when nothing is."""
+        name, *keys = split_path(path)
+        if keys and self.kinds.get(name) in RECORD_KINDS:
+            value = self.read_record("/".join(path.split("/")[:2]))
+            keys = keys[1:]
+        else:
+            value = self.wire_state(only=name).get(name)
+        for key in keys:
+            value = _value_below(value, key)
+        return value
+
     def checksum(self) -> str:
         """A hash over the hashes of the fields that hold something; costs only what changed since the last call.
 
@@ -887,6 +900,15 @@ class Document:
             # yrs could not integrate a block, and may have integrated others before it.
             raise DocumentBroken(str(error)) from error
         return None
+
+
+def _value_below(value: JsonValue, key: str) -> JsonValue:
+    """What a JSON value has under a key; a list of items, under an id."""
+    if isinstance(value, dict):
+        return value.get(key)
+    if isinstance(value, list):
+        return next((item for item in value if isinstance(item, dict) and item.get(ITEM_KEY) == key), None)
+    return None
 
 
 def _is_something(value: JsonValue, kind: FieldKind) -> bool:

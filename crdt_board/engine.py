@@ -63,12 +63,14 @@ from crdt_board.planning import (
     ReportItem,
     conflict_of,
     may_be_violated,
+    must_plan_anew,
     plan_commit,
     plan_coordination,
     plan_move,
     plan_report,
     plan_schema,
     plan_submissions,
+    plan_superseding,
     seal,
 )
 from crdt_board.publishing import Listener, Listeners, PublishedEntry
@@ -704,10 +706,12 @@ class Engine:
         """Apply the batch. When yrs panics, or what is to be refused was applied with more, rebuild the document and
         apply one update at a time to find the guilty."""
         lessons = Lessons(suspects=self._suspects)
-        now_ms = await self._store.now_ms() if batch.coordinates else self._clock.now_ms()
+        is_timed = batch.coordinates or self._loaded.document.ledger.watching
+        now_ms = await self._store.now_ms() if is_timed else self._clock.now_ms()
         while True:
             try:
                 plans = plan_submissions(self._loaded, batch, self.limits, lessons)
+                plans += plan_superseding(self._loaded, plans, now_ms)
                 commit = batch.open_commit()
                 plans += plan_coordination(self._loaded, batch, self.limits, now_ms)
                 plan = plan_commit(self._loaded, commit, plans, self.limits, now_ms) if commit else None
@@ -747,7 +751,7 @@ class Engine:
             if self._schemas.number != schema:
                 await self._reload()
                 return
-            if batch.coordinates:
+            if batch.coordinates or must_plan_anew(self._loaded, plans):
                 await self._reload()
                 return
             if not await self._still_allowed(plans):
@@ -767,7 +771,7 @@ class Engine:
                     return
                 records = self._schemas.following(item.layout, item.migrates)
                 layout = Layout.model_validate_json(records[-1].document)
-                plan = plan_schema(self._loaded, item, layout, self.limits, self._clock.now_ms())
+                plan = plan_schema(self._loaded, item, layout, self.limits, await self._store.now_ms())
             except BoardError as error:
                 item.refuse(error)
                 await self._reload()
@@ -792,7 +796,7 @@ class Engine:
         """
         while names := self._loaded.document.take_misplaced():
             author = self._last_author
-            plan = plan_move(self._loaded, names, author, self.limits, self._clock.now_ms())
+            plan = plan_move(self._loaded, names, author, self.limits, await self._store.now_ms())
             if plan is not None and not await self._append_one(plan):
                 await self._reload()
                 await self._catch_up()

@@ -22,7 +22,9 @@
     │   ├── LeaseHeld         somebody else has the lease
     │   ├── LeaseLost         the lease that a change was to be made under ran out or was broken
     │   ├── CursorMoved       somebody else follows under the same name
-    │   └── ReactionLost      a reaction took too long, and is somebody else's to run
+    │   ├── ReactionLost      a reaction took too long, and is somebody else's to run
+    │   ├── ApprovalClosed    the approval was decided, expired, superseded or withdrawn before
+    │   └── ApprovalMismatch  the approval is about something else than what was seen
     └── Unavailable           nothing was decided; the same call may succeed later
         ├── StoreUnavailable  the store did not answer or refused to write
         ├── BoardCorrupt      stored history does not verify; nothing is written until it is repaired
@@ -192,6 +194,21 @@ class CursorMoved(Conflict):
 
 class ReactionLost(Conflict):
     code = "reaction_lost"
+
+
+class ApprovalClosed(Conflict):
+    """``approval`` is its id, ``state`` how it ended: *decided*, *expired*, *superseded* or *withdrawn*.
+
+    ``option``, ``agent``, ``comment``, ``path`` and ``at_ms`` are those of `Decision`.
+    """
+
+    code = "approval_closed"
+
+
+class ApprovalMismatch(Conflict):
+    """``approval`` is its id, ``hash`` that of what it is about."""
+
+    code = "approval_mismatch"
 
 
 class Unavailable(BoardError):

@@ -15,7 +15,14 @@ from pydantic import JsonValue
 from crdt_board.applying import Accepted, Applying, Lessons, Poisoned
 from crdt_board.cell_operations import Committer
 from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
-from crdt_board.coordinating import CoordinationItem, decide_item, draft_of_commit, undo_of_merge
+from crdt_board.coordinating import (
+    CoordinationItem,
+    decide_item,
+    draft_of_commit,
+    superseding,
+    touches_watched,
+    undo_of_merge,
+)
 from crdt_board.document import Document, DocumentBroken, field_of
 from crdt_board.errors import BoardError, MalformedUpdate, VersionConflict
 from crdt_board.fold import NOWHERE, Fold, bounded_paths
@@ -144,7 +151,7 @@ class Plan:
     """One entry to be; its updates are in the document already.
 
     ``source`` is whose they are, None for the engine's own. ``corrections`` are the parts of ``updates`` that take back
-    what was refused, which the source does not have.
+    what was refused, which the source does not have. ``supersedes``: it closes approvals that are pending.
     """
 
     kind: EntryKind
@@ -156,6 +163,7 @@ class Plan:
     commit: CommitItem | None = None
     checksum: str = ""
     corrections: list[bytes] = field(default_factory=list)
+    supersedes: bool = False
 
 
 def plan_submissions(loaded: LoadedBoard, batch: Batch, limits: Limits, lessons: Lessons) -> list[Plan]:
@@ -186,6 +194,22 @@ def plan_submissions(loaded: LoadedBoard, batch: Batch, limits: Limits, lessons:
         if plan is not None:
             plans.append(plan)
     return plans
+
+
+def plan_superseding(loaded: LoadedBoard, before: Sequence[Plan], now_ms: int) -> list[Plan]:
+    """Close the approvals that are about what the plans before have changed: in the same append, so that none is
+    decided in between."""
+    plans: list[Plan] = []
+    for plan in before:
+        update = _superseding(loaded, plan.paths, plan.author, now_ms)
+        if update:
+            plans.append(Plan("coordination", plan.author, None, update, (), supersedes=True))
+    return plans
+
+
+def must_plan_anew(loaded: LoadedBoard, plans: Sequence[Plan]) -> bool:
+    """Whether others' entries that came in between may decide which approvals these plans close."""
+    return any(plan.supersedes or touches_watched(loaded.document, plan.paths) for plan in plans)
 
 
 def plan_coordination(loaded: LoadedBoard, batch: Batch, limits: Limits, now_ms: int) -> list[Plan]:
@@ -237,14 +261,17 @@ def plan_commit(
     updates = _apply_commit(document, commit, limits, resolved, committer)
     if updates is None:
         return None
+    paths = bounded_paths(document.take_touched(), limits.entry_paths_max)
+    superseded = _superseding(loaded, paths, request.agent, now_ms)
     return Plan(
         "commit",
         request.agent,
         None,
-        updates,
-        bounded_paths(document.take_touched(), limits.entry_paths_max),
+        updates + superseded,
+        paths,
         commit=commit,
         checksum=document.checksum(),
+        supersedes=bool(superseded),
     )
 
 
@@ -317,7 +344,8 @@ def plan_schema(loaded: LoadedBoard, item: SchemaItem, layout: Layout, limits: L
     except DocumentBroken as panic:
         raise MalformedUpdate("a migration that the CRDT engine cannot apply") from panic
     paths = bounded_paths(document.take_touched(), limits.entry_paths_max)
-    return Plan("migration", item.agent, None, [] if update == EMPTY_UPDATE else [update], paths)
+    updates = [] if update == EMPTY_UPDATE else [update]
+    return Plan("migration", item.agent, None, updates + _superseding(loaded, paths, item.agent, now_ms), paths)
 
 
 def plan_move(loaded: LoadedBoard, names: Sequence[str], author: str, limits: Limits, now_ms: int) -> Plan | None:
@@ -330,7 +358,9 @@ def plan_move(loaded: LoadedBoard, names: Sequence[str], author: str, limits: Li
         except BoardError as error:
             logger.warning("%s was written as a plain value that it cannot hold, which is not read: %s", name, error)
     paths = bounded_paths(document.take_touched(), limits.entry_paths_max)
-    return Plan("update", author, None, updates, paths) if updates else None
+    return (
+        Plan("update", author, None, updates + _superseding(loaded, paths, author, now_ms), paths) if updates else None
+    )
 
 
 def check_unchanged(fold: Fold, seq: int) -> None:
@@ -403,6 +433,12 @@ def seal(loaded: LoadedBoard, plans: Sequence[Plan], *, board_id: str, schema_ve
         entries.append(entry)
         previous = entry.hash
     return entries
+
+
+def _superseding(loaded: LoadedBoard, paths: Sequence[str], agent: str, now_ms: int) -> list[bytes]:
+    """What closes the approvals that are about what ``agent`` changed; empty when none is."""
+    update = superseding(loaded.document, loaded.fold, paths, agent=agent, now_ms=now_ms)
+    return [] if update == EMPTY_UPDATE else [update]
 
 
 def _unfolded(plans: Sequence[Plan], origin: str) -> Unfolded:

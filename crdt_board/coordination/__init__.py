@@ -6,5 +6,5 @@ writer of the board decides on it in a `Draft` of the records and appends what i
 the entry of a commit. All modules here are pure: they decide over values, and neither wait nor store.
 
 Each concern has a module with its record, its operations, and a function for each that decides:
-`leases`, `cursors`, `reactions`. `operations` is the union of all of them.
+`leases`, `cursors`, `reactions`, `approvals`. `operations` is the union of all of them.
 """

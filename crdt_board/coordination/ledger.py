@@ -11,13 +11,16 @@ from typing import Any, TypeVar
 import pycrdt
 from pydantic import JsonValue, ValidationError
 
+from crdt_board.coordination.approvals import ApprovalRecord
 from crdt_board.coordination.cursors import CursorRecord
 from crdt_board.coordination.leases import LeaseRecord
 from crdt_board.coordination.reactions import ReactionRecord
 from crdt_board.coordination.records import Record, stored
 from crdt_board.wire_values import document_wire
 
-RECORDS: dict[str, type[Record]] = {kind.prefix: kind for kind in (LeaseRecord, CursorRecord, ReactionRecord)}
+RECORDS: dict[str, type[Record]] = {
+    kind.prefix: kind for kind in (LeaseRecord, CursorRecord, ReactionRecord, ApprovalRecord)
+}
 """Every kind of record by its prefix."""
 
 R = TypeVar("R", bound=Record)
@@ -39,6 +42,8 @@ class Ledger:
         self._stale: set[str] = set()
         self._deadlines: list[tuple[int, str]] = []
         self._moved: set[str] = set()
+        self.watching: dict[str, Record] = {}
+        """The records, by key, that a change of the board's fields may concern."""
 
     def touch(self, key: str) -> None:
         self._stale.add(key)
@@ -60,10 +65,13 @@ class Ledger:
             if kind is None:
                 continue
             record = _read(kind, key, content.get(key))
+            self.watching.pop(key, None)
             if record is None:
                 self._kinds[kind].pop(name, None)
             else:
                 self._kinds[kind][name] = record
+                if record.watches:
+                    self.watching[key] = record
                 if record.deadline_ms is not None:
                     heapq.heappush(self._deadlines, (record.deadline_ms, key))
         return self
@@ -112,7 +120,8 @@ class Draft:
     """The records as they will be when an entry is appended: those of a ledger, with changes on top.
 
     ``agent`` is who asks, ``now_ms`` the time on the store's clock. ``version`` and ``checkpoint_hash`` are those of
-    the board's newest checkpoint, and ``digest`` is a hash over the present state of some of its fields.
+    the board's newest checkpoint. ``digest`` gives a hash over what is at some paths now, and ``find`` what is at one:
+    None when nothing is; it raises InvalidValue when the board has no such field.
     """
 
     ledger: Ledger
@@ -121,6 +130,7 @@ class Draft:
     version: int
     checkpoint_hash: str
     digest: Callable[[Sequence[str]], str]
+    find: Callable[[str], JsonValue]
     changes: dict[str, JsonValue] = field(default_factory=dict)
     """What is to be written under which key; None takes a key away."""
     _records: dict[str, Record | None] = field(default_factory=dict)

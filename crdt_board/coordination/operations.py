@@ -7,13 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination import cursors, leases, reactions
+from crdt_board.coordination import approvals, cursors, leases, reactions
+from crdt_board.coordination.approvals import ApprovalOperation
 from crdt_board.coordination.cursors import CursorOperation
 from crdt_board.coordination.leases import LeaseOperation
 from crdt_board.coordination.ledger import Draft
 from crdt_board.coordination.reactions import ReactionOperation
 
-Operation = Annotated[LeaseOperation | CursorOperation | ReactionOperation, Field(discriminator="op")]
+Operation = Annotated[
+    LeaseOperation | CursorOperation | ReactionOperation | ApprovalOperation, Field(discriminator="op")
+]
 
 _DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
     leases.AcquireLease: leases.acquire,
@@ -27,6 +30,9 @@ _DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
     reactions.FailReaction: reactions.fail,
     reactions.ReleaseReaction: reactions.release,
     reactions.RearmReaction: reactions.rearm,
+    approvals.AskApproval: approvals.ask,
+    approvals.DecideApproval: approvals.decide,
+    approvals.WithdrawApproval: approvals.withdraw,
 }
 
 

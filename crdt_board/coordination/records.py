@@ -47,6 +47,11 @@ class Record(Frozen):
         return False
 
     @property
+    def watches(self) -> tuple[str, ...]:
+        """Paths of the board whose change concerns it; see `Ledger.watching`."""
+        return ()
+
+    @property
     def deadline_ms(self) -> int | None:
         """When it changes by itself, in milliseconds since 1970 on the store's clock; None is never."""
         return None

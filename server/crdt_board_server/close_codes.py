@@ -49,6 +49,8 @@ CLOSINGS: dict[str, Closing] = {
     "lease_lost": Closing(4419, 409),
     "cursor_moved": Closing(4460, 409),
     "reaction_lost": Closing(4461, 409),
+    "approval_closed": Closing(4450, 409),
+    "approval_mismatch": Closing(4451, 409),
     "board_corrupt": Closing(4420, 500),
     "artifact_corrupt": Closing(4421, 500),
     "unavailable": Closing(4510, 503),

@@ -24,6 +24,7 @@ from crdt_board_server.terminal import (
     Server,
     out,
     plain,
+    print_diff,
     print_json,
     print_table,
     progress_of,
@@ -118,9 +119,7 @@ def diff(
     if as_json:
         print_json(plain(found))
         return
-    for line in str(found).splitlines() or ["nothing differs"]:
-        sign = line.lstrip()[:2]
-        out.print(Text(line, style={"+ ": "green", "- ": "red", "@ ": "cyan"}.get(sign, "")))
+    print_diff(str(found).splitlines() or ["nothing differs"])
 
 
 def blame(

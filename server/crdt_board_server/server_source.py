@@ -29,6 +29,7 @@ from crdt_board_server.api.answers import (
     RetentionRules,
     ViolationPage,
 )
+from crdt_board_server.approval_sources import ApprovalSource, ServedApprovals
 from crdt_board_server.sources import Progress
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -51,6 +52,7 @@ class ServerSource:
     def __init__(self, client: httpx.AsyncClient, address: str) -> None:
         self._client = client
         self._address = address
+        self.approvals: ApprovalSource = ServedApprovals(self._ask)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []

@@ -35,6 +35,7 @@ from crdt_board_server.api.answers import (
     BoardViolation,
     JournalEntry,
 )
+from crdt_board_server.approval_sources import ApprovalSource, StoredApprovals
 
 _PAGE = 1_000
 _POLL_SECONDS = 0.2
@@ -45,6 +46,9 @@ Progress = Callable[[int, int], None]
 
 class Source(Protocol):
     """Boards to look at. A board that is not there raises `NotFound`."""
+
+    @property
+    def approvals(self) -> ApprovalSource: ...
 
     async def boards(self) -> list[BoardInfo]: ...
 
@@ -141,6 +145,7 @@ class StoreSource:
     def __init__(self, host: BoardHost) -> None:
         self._host = host
         self._store = host.store
+        self.approvals: ApprovalSource = StoredApprovals(host)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from crdt_board.checkpoints import parse_pointer
 from crdt_board.errors import BadRequest, BoardError, NotFound
@@ -120,6 +121,13 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], if_empty
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)
+
+
+def print_diff(lines: Sequence[str]) -> None:
+    """Print the lines of a `StateDiff`, in colors."""
+    for line in lines:
+        sign = line.lstrip()[:2]
+        out.print(Text(line, style={"+ ": "green", "- ": "red", "@ ": "cyan"}.get(sign, "")))
 
 
 def show_time(ms: int) -> str:

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from crdt_board import Board, open_board
+from crdt_board.errors import ApprovalClosed
 from support.model import Report
 
 _SECONDS = 30.0
@@ -40,6 +41,22 @@ class EmbeddedAgent:
         for source in sources:
             self._board.state.sources.add(source)
         await self._board.flush(_SECONDS)
+
+    async def append(self, text: str) -> None:
+        """One more piece of the draft, durable."""
+        self._board.state.draft.append(text)
+        await self._board.flush(_SECONDS)
+
+    async def see_approval(self, approval_id: str) -> None:
+        """Wait until this process knows of an approval."""
+        await self._board.wait_for(lambda _: any(each.name == approval_id for each in self._board.approvals), _SECONDS)
+
+    async def decide(self, approval_id: str, option: str) -> str:
+        """Decide; returns the state that the approval is in then."""
+        try:
+            return (await self._board.decide(approval_id, option)).state
+        except ApprovalClosed as closed:
+            return str(closed.state)
 
     async def see(self, source: str) -> float:
         """Wait until somebody has added a source; returns when, on the clock that all processes share."""

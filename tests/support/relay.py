@@ -36,7 +36,7 @@ class Relay:
         self.url = ""
         self.judge: Judge = pass_all
         self.connections = 0
-        self._server = server
+        self.server = server
 
     async def handle(self, client: ServerConnection) -> None:
         assert client.request is not None
@@ -44,7 +44,7 @@ class Relay:
         own = Subprotocol(SUBPROTOCOL)
         try:
             async with connect_socket(
-                self._server + client.request.path, subprotocols=[own], compression=None, max_size=None, proxy=None
+                self.server + client.request.path, subprotocols=[own], compression=None, max_size=None, proxy=None
             ) as server:
                 ways = [
                     asyncio.create_task(self._pass("up", client, server)),

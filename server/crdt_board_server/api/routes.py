@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from crdt_board.host import BoardHost
+from crdt_board_server.api.approving import add_approving
 from crdt_board_server.api.changing import add_changing
 from crdt_board_server.api.committing import add_committing
 from crdt_board_server.api.keeping import add_keeping
@@ -20,4 +21,5 @@ def board_routes(host: BoardHost) -> APIRouter:
     add_changing(routes, host)
     add_committing(routes, host)
     add_watching(routes, host)
+    add_approving(routes, host)
     return routes

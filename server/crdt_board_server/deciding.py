@@ -1,0 +1,212 @@
+"""The commands for people who decide: ``approvals decide withdraw``."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from pydantic import JsonValue
+from rich.text import Text
+
+from crdt_board.coordination.approvals import overlaps
+from crdt_board.errors import NotFound
+from crdt_board.history import StateDiff
+from crdt_board_server.api.approval_answers import BoardApproval, ShownApproval
+from crdt_board_server.changing import Agent
+from crdt_board_server.sources import Source
+from crdt_board_server.terminal import (
+    DATABASE,
+    AsJson,
+    Board,
+    Database,
+    Server,
+    out,
+    plain,
+    print_diff,
+    print_json,
+    print_table,
+    run,
+    show_time,
+)
+
+_HASH_DIGITS = 12
+
+ApprovalArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The approval, as `crdt-board approvals` names it.", show_default=False)
+]
+
+
+class StateOption(enum.StrEnum):
+    """What `crdt-board approvals` lists."""
+
+    PENDING = "pending"
+    DECIDED = "decided"
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+    WITHDRAWN = "withdrawn"
+    ALL = "all"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    for command in (approvals, decide, withdraw):
+        app.command()(command)
+
+
+def approvals(
+    board: Annotated[str | None, typer.Argument(help="The board; all boards without.")] = None,
+    approval_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Show this approval, with what it is about.")
+    ] = None,
+    *,
+    state: Annotated[StateOption, typer.Option(help="Only those in this state.")] = StateOption.PENDING,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what waits for somebody to decide; with an ID show what it is about, and what was changed there."""
+    if board is not None and approval_id is not None:
+        _show(*_look(board, approval_id, db, url), as_json=as_json)
+        return
+
+    async def look(source: Source) -> list[BoardApproval]:
+        return await (source.approvals.everywhere() if board is None else source.approvals.of(board))
+
+    found = [each for each in run(db, url, look) if state in (StateOption.ALL, each.state)]
+    if as_json:
+        print_json([plain(each) for each in found])
+        return
+    rows = [_row(each) for each in found]
+    headings = ("board", "id", "state", "question", "options", "about", "asked by", "asked", "expires")
+    print_table(headings, rows, "nothing waits for a decision" if state == StateOption.PENDING else "none")
+
+
+def decide(
+    board: Board,
+    approval_id: ApprovalArgument,
+    option: Annotated[str, typer.Argument(help="One of its options.", show_default=False)],
+    *,
+    comment: Annotated[str, typer.Option(help="Why.")] = "",
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose an option of an approval. Shows first what it is about, and what was changed there since its version.
+
+    It is decided once, and refused when it has expired, or when what it is about has changed since it was asked.
+    """
+    shown, diff = _look(board, approval_id, db, url)
+    if not as_json:
+        _print(shown, diff)
+
+    async def choose(source: Source) -> BoardApproval:
+        return await source.approvals.decide(shown, option, comment=comment, agent=agent)
+
+    decided = run(db, url, choose)
+    if as_json:
+        print_json(plain(decided))
+    else:
+        out.print(Text.assemble("decided: ", (_visible(option), "bold green"), f", as {_visible(agent)}"))
+
+
+def withdraw(
+    board: Board,
+    approval_id: ApprovalArgument,
+    *,
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a question back that needs no answer any more."""
+    withdrawn = run(db, url, lambda source: source.approvals.withdraw(board, approval_id, agent))
+    if as_json:
+        print_json(plain(withdrawn))
+    else:
+        typer.echo(f"withdrew {approval_id}")
+
+
+def _row(approval: BoardApproval) -> tuple[str, ...]:
+    return (
+        approval.board,
+        approval.id,
+        _state_of(approval),
+        " ".join(approval.question.split()),
+        " | ".join(approval.options),
+        ", ".join(approval.about),
+        approval.agent,
+        show_time(approval.asked_ms),
+        "" if approval.expires_ms is None else show_time(approval.expires_ms),
+    )
+
+
+def _look(board: str, approval_id: str, db: Any, url: str | None) -> tuple[ShownApproval, StateDiff | None]:
+    """An approval, and what differs now from the version that it is bound to."""
+
+    async def look(source: Source) -> tuple[ShownApproval, StateDiff | None]:
+        shown = await source.approvals.one(board, approval_id)
+        if shown.forked or not shown.about:
+            return shown, None
+        try:
+            return shown, await source.diff(board, shown.version, None)
+        except NotFound:  # the version was compacted away
+            return shown, None
+
+    return run(db, url, look)
+
+
+def _show(shown: ShownApproval, diff: StateDiff | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json(plain(shown))
+    else:
+        _print(shown, diff)
+
+
+def _print(shown: ShownApproval, diff: StateDiff | None) -> None:
+    out.print(Text(_visible(shown.question), style="bold"))
+    until = "" if shown.expires_ms is None else f", expires {show_time(shown.expires_ms)}"
+    _line(f"{shown.id} on {shown.board}, asked by {shown.agent} {show_time(shown.asked_ms)}{until}")
+    _line(_state_of(shown), style="green" if shown.state == "pending" else "yellow")
+    if shown.decision is not None and shown.decision.comment:
+        _line(shown.decision.comment)
+    _line(f"options: {' | '.join(shown.options)}")
+    if shown.payload is not None:
+        _line(f"payload: {json.dumps(shown.payload, ensure_ascii=False)}")
+    if not shown.about:
+        return
+    origin = " of the board that this one was forked from" if shown.forked else ""
+    _line(f"about version {shown.version}{origin}, hash {shown.hash[:_HASH_DIGITS]}:")
+    for path, value in shown.content.items():
+        _line(f"{path}: {_readable(value)}")
+    lines = [] if diff is None else _lines_about(diff, shown.about)
+    if lines:
+        _line(f"what differs there now from version {shown.version}:")
+        print_diff([_visible(line) for line in lines])
+
+
+def _lines_about(diff: StateDiff, about: Sequence[str]) -> list[str]:
+    return [line for each in diff.differences if overlaps(about, each.path) for line in str(each).splitlines()]
+
+
+def _state_of(approval: BoardApproval) -> str:
+    decision = approval.decision
+    if decision is None or decision.state == "expired":
+        return approval.state
+    return f"decided: {decision}" if decision.state == "decided" else str(decision)
+
+
+def _readable(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _line(content: str, style: str = "") -> None:
+    out.print(Text(f"  {_visible(content)}", style=style))
+
+
+def _visible(text: str) -> str:
+    """``text`` without what would steer the terminal of the person who decides."""
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
