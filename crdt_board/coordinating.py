@@ -110,7 +110,9 @@ def decide_item(document: Document, fold: Fold, item: CoordinationItem, limits: 
         item.refuse(error)
         return EMPTY_UPDATE
     changes = draft.changes
-    return document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
+    update = document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
+    document.ledger.decided_at(now_ms)
+    return update
 
 
 def begin_anew(document: Document) -> None:

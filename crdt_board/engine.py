@@ -975,6 +975,7 @@ class Engine:
         """Bring leases and the like to what they are when their time is over."""
         if not self._closing:
             answer: asyncio.Future[Coordinated] = asyncio.get_running_loop().create_future()
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
             self._put(CoordinationItem(_NOBODY, (), answer))
 
     def _put(self, item: Submission | CoordinationItem | CommitItem | ReportItem | ReadItem | SchemaItem) -> None:
