@@ -174,8 +174,9 @@ def _claimed(draft: Draft, name: str, token: str) -> TaskRecord:
 
 def _claimed_by(draft: Draft, token: str) -> TaskRecord | None:
     name = index_of(draft.ledger).claimed_by(token)
-    task = draft.get(TaskRecord, name) if name is not None else None
-    return task if task is not None and task.is_claimed_by(token) else None
+    there = (draft.get(TaskRecord, name),) if name is not None else ()
+    tasks = (*there, *draft.changed(TaskRecord))
+    return next((task for task in tasks if task is not None and task.is_claimed_by(token)), None)
 
 
 def _next_number(draft: Draft) -> int:

@@ -1,4 +1,4 @@
-"""An agent that works with others, as a process: ``python -m support.team_agent <file or ws://address> <board> <agent>``.
+"""An agent that works with others, as a process: ``python -m support.team_agent <file or ws://...> <board> <agent>``.
 
 Reads commands from stdin and answers each on stdout, both one JSON value a line; see `support.children`.
 """
@@ -46,21 +46,26 @@ class TeamAgent:
             return error.code
         return None
 
-    async def work(self, queue: str, idle: float) -> list[str]:
-        """Do tasks until there are none for a while: each is noted on the board in a commit that completes it."""
+    async def work(self, queue: str, agents: int, idle: float) -> list[str]:
+        """Have so many agents do tasks until there are none for a while; returns the keys of what they did."""
+        names = [f"{self._board.agent}-{number}" for number in range(agents)]
+        done = await asyncio.gather(*(self._work(self._board.as_agent(name), queue, idle) for name in names))
+        return [key for keys in done for key in keys]
+
+    async def _work(self, board: Board[Report], queue: str, idle: float) -> list[str]:
         keys: list[str] = []
         while True:
             try:
-                async with self._board.tasks.claim(queue, ttl=1.0, timeout=idle) as task:
-                    patch = {"plan": [*self._board.snapshot().plan, task.key]}
-                    await self._board.commit(f"{task.key}", patch=patch, task=task, output=self._board.agent)
+                async with board.tasks.claim(queue, ttl=10.0, timeout=idle) as task:
+                    board.state.sources.add(task.key)
+                    await board.commit(task.key, task=task, output=board.agent)
                     keys.append(task.key)
             except TimeoutError:
                 return keys
 
-    async def claim_and_hang(self, queue: str) -> str:
+    async def claim_and_hang(self, queue: str, ttl: float) -> str:
         """Claim a task and do nothing with it; returns its key."""
-        claimed: ClaimedTask = await self._held.enter_async_context(self._board.tasks.claim(queue, ttl=1.0))
+        claimed: ClaimedTask = await self._held.enter_async_context(self._board.tasks.claim(queue, ttl=ttl))
         return claimed.key
 
 
