@@ -14,9 +14,7 @@ from crdt_board.coordination.ledger import Draft
 from crdt_board.coordination.reactions import ReactionOperation
 from crdt_board.coordination.task_operations import TaskOperation
 
-Operation = Annotated[
-    LeaseOperation | TaskOperation | CursorOperation | ReactionOperation, Field(discriminator="op")
-]
+Operation = Annotated[LeaseOperation | TaskOperation | CursorOperation | ReactionOperation, Field(discriminator="op")]
 
 _DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
     leases.AcquireLease: leases.acquire,

@@ -10,13 +10,15 @@ from crdt_board.coordination.task_record import TaskRecord, TaskState
 class Task(BaseModel):
     """A task as it was at one moment; see `crdt_board.team.tasks.Tasks`. What is None does not apply.
 
-    ``attempt`` is how often it was claimed, ``attempts`` how often it may be. ``waiting_for`` are those of ``after``
-    that are not done. ``agent`` has claimed it, or had when it was finished. Times are in milliseconds since 1970.
+    ``number`` grows from one task to the next. ``attempt`` is how often it was claimed, ``attempts`` how often it may
+    be. ``waiting_for`` are those of ``after`` that are not done. ``agent`` has claimed it, or had when it was finished.
+    Times are in milliseconds since 1970.
     """
 
     model_config = ConfigDict(frozen=True)
 
     key: str
+    number: int
     queue: str
     state: TaskState
     payload: JsonValue
@@ -36,5 +38,5 @@ class Task(BaseModel):
 
     @classmethod
     def of(cls, record: TaskRecord) -> Task:
-        content = record.model_dump(exclude={"name", "number", "status", "token", "ttl_ms"})
+        content = record.model_dump(exclude={"name", "status", "token", "ttl_ms"})
         return cls(key=record.name, state=record.state, **content)

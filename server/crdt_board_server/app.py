@@ -140,7 +140,7 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
     app.state.stopping, app.state.bells = asyncio.Event(), set()  # what ends event streams when the server stops
     app.add_middleware(OriginCheck, origins=peers.origins)
     install_problems(app)
-    app.include_router(board_routes(host))
+    app.include_router(board_routes(peers.rooms))
     app.include_router(artifact_routes(host))
 
     @app.get("/healthz", summary="Whether the process answers")

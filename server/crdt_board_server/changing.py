@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from crdt_board.history import Retention
 from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
+    Agent,
     AsJson,
     Board,
     Database,
@@ -31,16 +31,6 @@ from crdt_board_server.terminal import (
     show_time,
     version_of,
 )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a process whose user has no name
-        return "cli"
-
-
-Agent = Annotated[str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=False)]
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``crdt-board serve`` and ``demo``; those over boards are in `looking` and `changing`."""
+"""The command line: ``crdt-board serve`` and ``demo``; those over boards are in `looking`, `changing` and `working`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from crdt_board.errors import BoardError
 from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
-from crdt_board_server import artifact_commands, changing, looking
+from crdt_board_server import artifact_commands, changing, looking, working
 from crdt_board_server.app import bind, serve
 from crdt_board_server.origins import Origins
 from crdt_board_server.terminal import fail
@@ -43,6 +43,7 @@ _OBJECTS_PER_COLLECTION = 20_000
 looking.add_commands(app)
 changing.add_commands(app)
 app.add_typer(artifact_commands.app)
+working.add_commands(app)
 
 
 def main() -> None:

@@ -44,6 +44,7 @@ from crdt_board_server.api.answers import (
     JournalEntry,
     ViolationPage,
 )
+from crdt_board_server.team_sources import ServerTeam, StoreTeam, TeamSource
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
@@ -58,6 +59,11 @@ Progress = Callable[[int, int], None]
 
 class Source(Protocol):
     """Boards to look at. A board that is not there raises `NotFound`."""
+
+    @property
+    def team(self) -> TeamSource:
+        """Their leases, tasks and agents."""
+        ...
 
     async def boards(self) -> list[BoardInfo]: ...
 
@@ -133,6 +139,7 @@ class StoreSource:
     def __init__(self, host: BoardHost) -> None:
         self._host = host
         self._store = host.store
+        self.team: TeamSource = StoreTeam(host)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []
@@ -234,6 +241,7 @@ class ServerSource:
     def __init__(self, client: httpx.AsyncClient, address: str) -> None:
         self._client = client
         self._address = address
+        self.team: TeamSource = ServerTeam(self._ask)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []
