@@ -174,7 +174,7 @@ def check_claim(draft: Draft, claim: LeaseClaim) -> None:
 def held_error(lease: LeaseRecord, now_ms: int) -> LeaseHeld:
     last = max(lease.holders, key=lambda holder: holder.expires_ms)
     return LeaseHeld(
-        f"lease {lease.name} is held by {last.agent} for up to {(last.expires_ms - now_ms) / 1000:g} s more",
+        f"lease {lease.name} is held by {last.agent} for up to {(last.expires_ms - now_ms) / 1000:.1f} s more",
         lease=lease.name,
         agent=last.agent,
         expires_ms=last.expires_ms,

@@ -50,9 +50,6 @@ def _user() -> str:
 
 Agent = Annotated[str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=False)]
 
-_AGE = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
-_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
 DATABASE = Path("boards.db")
 
 _WIDTH_OF_FILES = 240
