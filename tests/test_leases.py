@@ -221,7 +221,7 @@ async def test_leases_leave_no_records_behind(place: Place) -> None:
 async def test_a_holder_that_stood_still_is_refused_by_its_fence(address: str) -> None:
     """A process stalls beyond its lease, another takes over and commits; the first wakes up and cannot commit."""
     async with team_agent(address, BOARD, "ann") as ann, team_agent(address, BOARD, "bob") as bob:
-        first = await ann.ask("hold", "payments", 1.0)
+        first = await ann.ask("hold", "payments", 3.0)
         assert await ann.ask("commit_held", "by ann") == 1
         ann.pause()
         try:
@@ -238,7 +238,7 @@ async def test_a_holder_that_stood_still_is_refused_by_its_fence(address: str) -
 async def test_two_processes_hold_one_lease_in_turn(address: str) -> None:
     """A killed holder's lease is free after its ttl, and nobody has it before."""
     async with team_agent(address, BOARD, "ann") as ann, team_agent(address, BOARD, "bob") as bob:
-        fence = await ann.ask("hold", "payments", 1.0)
+        fence = await ann.ask("hold", "payments", 3.0)
         waiting = asyncio.create_task(bob.ask("hold", "payments", 1.0))
         assert await ann.ask("commit_held", "by ann") == 1
         await ann.kill()
@@ -251,7 +251,7 @@ async def test_a_holder_goes_on_over_a_restart_of_the_server(server: ServerProce
     async with (
         connect(server.url, BOARD, Report, agent="ann") as ann,
         connect(server.url, BOARD, Report, agent="bob") as bob,
-        ann.lease("payments", ttl=10) as lease,
+        ann.lease("payments", ttl=60) as lease,
     ):
         await server.kill9()
         renewal = asyncio.create_task(ask(ann, RenewLease(name="payments", token=lease._token, ttl_ms=10_000)))
