@@ -81,7 +81,9 @@ def draft_for(document: Document, fold: Fold, agent: str, now_ms: int) -> Draft:
     return draft
 
 
-def draft_of_commit(document: Document, fold: Fold, request: CommitRequest, now_ms: int) -> Mapping[str, JsonValue]:
+def draft_of_commit(
+    document: Document, fold: Fold, request: CommitRequest, limits: Limits, now_ms: int
+) -> Mapping[str, JsonValue]:
     """The records that a commit changes.
 
     Raises:
@@ -94,6 +96,7 @@ def draft_of_commit(document: Document, fold: Fold, request: CommitRequest, now_
     if request.lease is not None:
         check_claim(draft, request.lease)
     decide(draft, request.operations)
+    _check_room(document, draft, limits)
     return draft.changes
 
 

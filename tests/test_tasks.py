@@ -27,8 +27,10 @@ from crdt_board.clock import ManualClock
 from crdt_board.coordination.task_operations import ClaimTask, CompleteTask, FailTask, ReleaseTask, RenewTask
 from crdt_board.limits import Limits
 from crdt_board.store.memory import MemoryStore
+from crdt_board_client import connect
 from support.model import Report
 from support.places import BOARD, Place, PlaceKind, has_version, place_of
+from support.relay import Cut, Message, Way, is_message, pass_all, relay_to
 from support.server import ServerProcess
 from support.team_agent import agent_at, team_agent
 from support.waiting import DEADLINE_SECONDS
@@ -323,6 +325,20 @@ async def test_work_goes_on_after_failures(place: Place) -> None:
         assert await bob.tasks.work(lambda task: task.payload, "q", idle=0) == 0
 
 
+async def test_a_board_with_tasks_to_do_is_not_settled(place: Place) -> None:
+    """Open and claimed ones count; finished ones do not, nor one that waits for what has failed."""
+    async with place.open(Report, "ann") as ann:
+        await ann.tasks.put(key="t", attempts=1)
+        await ann.tasks.put(key="after t", after=["t"])
+        with pytest.raises(TimeoutError):
+            await ann.settled(0.01)
+        async with ann.tasks.claim() as task:
+            with pytest.raises(TimeoutError):
+                await ann.settled(0.01)
+            await task.fail("no")
+        await ann.settled(DEADLINE_SECONDS)
+
+
 async def test_cancelled_work_gives_its_task_back(place: Place) -> None:
     """The one at hand is open at once, and no attempt was used."""
     async with place.open(Report, "ann") as ann:
@@ -361,6 +377,39 @@ async def test_every_request_may_reach_the_writer_twice(place: Place) -> None:
         release = ReleaseTask(token=OTHER_TOKEN)
         assert (await ask(ann, release, release))[1] is None
         assert states(ann) == {"a": "done", "b": "open", "c": "open"}
+
+
+async def test_an_answer_that_is_lost_changes_nothing(tmp_path: Path) -> None:
+    """The connection breaks in place of the answer to a claim, a completion and a commit: each takes place once."""
+    async with (
+        place_of("served", tmp_path / "boards.db") as place,
+        relay_to(place.url) as relay,
+        place.open(Report, "boss") as boss,
+        connect(relay.url, BOARD, Report, agent="ann") as ann,
+    ):
+        for key in ("t", "u"):
+            await boss.tasks.put(key=key)
+
+        def cut_once(way: Way, message: Message) -> Message:
+            if way == "down" and is_message(message, "answer"):
+                relay.judge = pass_all
+                raise Cut
+            return message
+
+        relay.judge = cut_once
+        async with ann.tasks.claim() as task:
+            assert task.key == "t"
+            relay.judge = cut_once
+            await task.complete(1)
+        async with ann.tasks.claim() as task:
+            relay.judge = cut_once
+            await ann.commit("u", task=task, output=2)
+        assert relay.connections == 4
+        await has_version(boss, 1)
+        assert [(each.state, each.attempt, each.result) for each in boss.tasks.all()] == [
+            ("done", 1, 1),
+            ("done", 1, 2),
+        ]
 
 
 async def test_operations_of_one_request_see_each_other(place: Place) -> None:

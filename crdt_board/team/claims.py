@@ -22,7 +22,7 @@ from crdt_board.coordination.task_operations import (
 )
 from crdt_board.coordination.task_record import TaskRecord
 from crdt_board.coordination.tasks import open_tasks
-from crdt_board.errors import BadRequest, Conflict, TaskLost
+from crdt_board.errors import BadRequest, TaskLost
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.team.desk import Desk, new_token
 from crdt_board.team.keeping import Keeping, answer_seconds, checked_ms, give_back, give_back_later
@@ -213,8 +213,6 @@ class Finder:
         wanted = ClaimTask(token=token, ttl_ms=self._ttl_ms, queues=self._queues, where=self._where)
         try:
             answer = await self._desk.ask_last(*before, wanted, within=answer_seconds(give_up_at))
-        except (BadRequest, Conflict):
-            raise
         except BaseException:
             # The request may have reached the writer. If this does not get through, the claim ends with its ttl.
             give_back_later(self._desk, ReleaseTask(token=token), ttl_ms=self._ttl_ms)
