@@ -37,6 +37,8 @@ from crdt_board.errors import (
     ReactionLost,
     SchemaMismatch,
     StoreUnavailable,
+    TaskLost,
+    TaskMismatch,
     Unavailable,
     VersionConflict,
     Violated,
@@ -55,9 +57,11 @@ from crdt_board.rejections import Rejection
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.team.approvals import Approval
+from crdt_board.team.claims import ClaimedTask
 from crdt_board.team.following import Follower
 from crdt_board.team.leases import Lease
 from crdt_board.team.reactions import Event
+from crdt_board.team.task_info import Task
 from crdt_board.version import __version__
 from crdt_board.violation import Violation
 
@@ -85,6 +89,7 @@ __all__ = [
     "Candidates",
     "Change",
     "Checkpoint",
+    "ClaimedTask",
     "Conflict",
     "ConnectionFailed",
     "Counter",
@@ -123,6 +128,9 @@ __all__ = [
     "StoreUnavailable",
     "Stretch",
     "Strict",
+    "Task",
+    "TaskLost",
+    "TaskMismatch",
     "Text",
     "Unavailable",
     "Verification",

@@ -37,6 +37,7 @@ from crdt_board.patching import state_after
 from crdt_board.replica import Change
 from crdt_board.rule_watch import RuleWatch
 from crdt_board.schema import BoardModel
+from crdt_board.team.claims import ClaimedTask
 from crdt_board.team.leases import Lease
 from crdt_board.undo import UndoHistory
 from crdt_board.views import ModelView, Patch, PlainModel, PlainView, View
@@ -215,6 +216,7 @@ class Board(BoardPast[M], BoardTeam):
         reads: Sequence[str] | None = None,
         idempotency_key: str | None = None,
         lease: Lease | None = None,
+        task: ClaimedTask | None = None,
         output: JsonValue = None,
         confidence: float | None = None,
         trace: str | None = None,
@@ -233,8 +235,8 @@ class Board(BoardPast[M], BoardTeam):
         refused when another commit came in between; with ``reads`` only when one of those fields was changed since
         then (or, without ``expected_version``, since this replica last heard) by anything but edits of this replica. A
         version that the board never had is refused in either case. With ``lease`` it is refused unless that is still
-        held. A repeat with the same ``idempotency_key`` and the
-        same step, patch and metadata returns the first result and does nothing.
+        held. With ``task`` it completes that task, with ``output`` as the result, or is refused. A repeat with the same
+        ``idempotency_key`` and the same step, patch and metadata returns the first result and does nothing.
 
         Durable on return. Cancelling does not take back a commit that is under way.
 
@@ -243,7 +245,7 @@ class Board(BoardPast[M], BoardTeam):
             Violated: the state that edits have merged to breaks a rule, and ``patch`` does not resolve that; carries
                 ``violations``.
             IdempotencyMismatch: the key was used for another request.
-            LeaseLost: ``lease`` is not held any more.
+            LeaseLost, TaskLost: ``lease`` or ``task`` is not held any more.
             InvalidValue: the patch does not fit the model or breaks one of its rules, or an argument is not what it
                 should be; the path is named, and ``rule``.
             LimitExceeded: a name or the metadata is too long.
@@ -261,13 +263,17 @@ class Board(BoardPast[M], BoardTeam):
             base_seq=replica.seq if reads is not None and expected_version is None else None,
             idempotency_key=idempotency_key,
             lease=None if lease is None else lease.claim,
+            operations=() if task is None else (task.completion(output),),
             output=json_copy(output, "output"),
             confidence=checked_confidence(confidence),
             trace=trace,
             handoff=json_copy(handoff, "handoff"),
             tags=tags,
         )
-        return await self._commit(request, patch, timeout)
+        made = await self._commit(request, patch, timeout)
+        if task is not None:
+            await task.settled()
+        return made
 
     async def attempt(
         self,

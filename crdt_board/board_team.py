@@ -23,9 +23,11 @@ from crdt_board.team.approvals import Approval
 from crdt_board.team.desk import Desk
 from crdt_board.team.following import Follower, Start
 from crdt_board.team.idleness import Idleness
-from crdt_board.team.leases import Lease, ttl_ms
+from crdt_board.team.keeping import checked_ms
+from crdt_board.team.leases import Lease
 from crdt_board.team.places import Pattern
 from crdt_board.team.reactions import Condition, Reactor, Work
+from crdt_board.team.tasks import Tasks
 from crdt_board.views import Patch, View
 
 _Work = TypeVar("_Work", bound=Work)
@@ -73,6 +75,11 @@ class BoardTeam:
         records = self._desk.ledger.all(LeaseRecord).values()
         return sorted((record for record in records if record.holders), key=lambda record: record.name)
 
+    @property
+    def tasks(self) -> Tasks:
+        """Work that is put on the board once, and done by one agent at a time."""
+        return Tasks(self._desk)
+
     def on(
         self,
         path: str,
@@ -112,7 +119,7 @@ class BoardTeam:
         check_number(priority, "priority", -_PRIORITY_MAX, _PRIORITY_MAX)
         check_number(attempts, "attempts", 1, _COUNT_MAX)
         check_number(runs, "runs", 1, _COUNT_MAX)
-        options = {"priority": priority, "attempts": attempts, "runs": runs, "ttl_ms": ttl_ms(ttl)}
+        options = {"priority": priority, "attempts": attempts, "runs": runs, "ttl_ms": checked_ms(ttl, "ttl")}
 
         def register(work: _Work) -> _Work:
             own_name = check_name(name or work.__name__, "name", REACTION_CHARS_MAX)
@@ -146,7 +153,7 @@ class BoardTeam:
         check_name(name, "name", REACTION_CHARS_MAX)
         if path:
             self._view.field(field_of(path))
-        ttl_ms(ttl)
+        checked_ms(ttl, "ttl")
         return Follower(
             self._desk, self._idleness, self._commit_with, name=name, path=path, start=start, own=own, ttl=ttl
         )

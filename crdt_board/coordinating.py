@@ -89,7 +89,9 @@ def draft_for(document: Document, fold: Fold, agent: str, now_ms: int) -> Draft:
     return draft
 
 
-def draft_of_commit(document: Document, fold: Fold, request: CommitRequest, now_ms: int) -> Mapping[str, JsonValue]:
+def draft_of_commit(
+    document: Document, fold: Fold, request: CommitRequest, limits: Limits, now_ms: int
+) -> Mapping[str, JsonValue]:
     """The records that a commit changes.
 
     Raises:
@@ -102,6 +104,7 @@ def draft_of_commit(document: Document, fold: Fold, request: CommitRequest, now_
     if request.lease is not None:
         check_claim(draft, request.lease)
     decide(draft, request.operations)
+    _check_room(document, draft, limits)
     return draft.changes
 
 
@@ -118,7 +121,9 @@ def decide_item(document: Document, fold: Fold, item: CoordinationItem, limits: 
         item.refuse(error)
         return EMPTY_UPDATE
     changes = draft.changes
-    return document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
+    update = document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
+    document.ledger.decided_at(now_ms)
+    return update
 
 
 def touches_watched(document: Document, touched: Iterable[str]) -> bool:

@@ -90,6 +90,9 @@ _Answer = TypeVar("_Answer")
 
 _RETRY_SECONDS_FIRST = 0.05
 _RETRY_SECONDS_MAX = 5.0
+_CONTENTION_SECONDS = 5.0
+"""For how long after another process came first what was written is looked up before a decision: one that was made on
+an old state is made anew, in a document that is loaded anew."""
 _NOBODY = "board"
 """The author of what the engine writes before it has seen anybody else's entry."""
 
@@ -149,6 +152,7 @@ class Engine:
         """What the store holds of the board's past; it does not wait for the writer."""
         self._batch = Batch()
         self._in_flight: dict[str, Plan] = {}
+        self._contended_until = -math.inf
         self._shown_schema = schemas.number
         self._last_author = _NOBODY
         self._suspects = Suspects(limits)
@@ -689,6 +693,8 @@ class Engine:
         """Make the current batch durable and publish it."""
         batch = self._batch
         while not batch.durable:
+            if batch.coordinates and asyncio.get_running_loop().time() < self._contended_until:
+                await self._catch_up()
             batch.refuse_outdated(self._schemas.refusal_of)
             commit = batch.open_commit()
             if commit is not None:
@@ -743,6 +749,7 @@ class Engine:
                 self._snapshot_when_due()
                 break
             self._in_flight.clear()
+            self._contended_until = asyncio.get_running_loop().time() + _CONTENTION_SECONDS
             loaded = self._loaded
             await self._catch_up()
             # After a jump the document is another one, which holds nothing of these plans.
@@ -1033,6 +1040,7 @@ class Engine:
         """Bring leases and the like to what they are when their time is over."""
         if not self._closing:
             answer: asyncio.Future[Coordinated] = asyncio.get_running_loop().create_future()
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
             self._put(CoordinationItem(_NOBODY, (), answer))
 
     def _put(self, item: Submission | CoordinationItem | CommitItem | ReportItem | ReadItem | SchemaItem) -> None:

@@ -21,6 +21,8 @@
     │   ├── BoardExists       there is a board of this name already
     │   ├── LeaseHeld         somebody else has the lease
     │   ├── LeaseLost         the lease that a change was to be made under ran out or was broken
+    │   ├── TaskLost          the claim to a task ran out, or the task was finished by somebody else
+    │   ├── TaskMismatch      there is another task under this key
     │   ├── CursorMoved       somebody else follows under the same name
     │   ├── ReactionLost      a reaction took too long, and is somebody else's to run
     │   ├── ApprovalClosed    the approval was decided, expired, superseded or withdrawn before
@@ -184,6 +186,18 @@ class LeaseLost(Conflict):
     """``lease`` is its name. Whoever had it must not go on with what it protected."""
 
     code = "lease_lost"
+
+
+class TaskLost(Conflict):
+    """``task`` is its name, ``state`` where it is now, None when it is gone. Whoever had it must stop working on it."""
+
+    code = "task_lost"
+
+
+class TaskMismatch(Conflict):
+    """``task`` is the name that was used before, for a task with other content; ``state`` is where that is now."""
+
+    code = "task_mismatch"
 
 
 class CursorMoved(Conflict):

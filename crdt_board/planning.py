@@ -246,7 +246,7 @@ def plan_commit(
     refusal: BoardError | None = conflict_of(loaded.fold, commit, before)
     if refusal is None:
         try:
-            commit.records = draft_of_commit(document, loaded.fold, request, now_ms)
+            commit.records = draft_of_commit(document, loaded.fold, request, limits, now_ms)
         except BoardError as error:
             refusal = error
     if refusal is None and commit.merged is not None:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -42,6 +43,22 @@ def state_text(value: Mapping[str, JsonValue]) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"a presence state must be JSON: {error}", path="presence", reason=str(error)) from None
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def said_by(text: str) -> dict[str, Any] | None:
+    """The name of the agent that a state is about, and what it tells of itself, under the names of `AgentPresence`.
+
+    None without a name; ``user.name`` is where editors of the Yjs world put theirs.
+    """
+    content = json.loads(text)
+    user = content.get("user")
+    name = content.get("agent") or (user.get("name") if isinstance(user, dict) else None)
+    if not isinstance(name, str):
+        return None
+    said = {key: content[key] for key in ("role", "step", "focus") if isinstance(content.get(key), str)}
+    said |= {key: True for key in ("reacts", "settling") if content.get(key) is True}
+    idle_at = content.get("idle_at")
+    return {"agent": name, "idle_at": idle_at if type(idle_at) is int else None, **said}
 
 
 def encode_states(states: Iterable[PresenceState]) -> bytes:

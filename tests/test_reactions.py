@@ -298,7 +298,7 @@ async def test_wrong_reactions_are_refused_where_they_are_registered(place: Plac
 
 async def test_changes_of_a_board_do_not_tell_of_its_records_unless_asked(team: list[Board[Review]]) -> None:
     ann, bob, _ = team
-    everything, records = bob.changes(), bob.changes("$team")
+    everything, records = bob.changes(), bob.changes("$team/lease:payments")
 
     async def first(changes: AsyncIterator[Change]) -> str:
         async with asyncio.timeout(DEADLINE_SECONDS):

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination.records import Frozen, Name, Record, Token
-from crdt_board.errors import LeaseHeld, LeaseLost, NotFound
+from crdt_board.coordination.records import Frozen, Name, Record, Token, TtlMs
+from crdt_board.errors import LeaseHeld, LeaseLost
 
 if TYPE_CHECKING:
     from crdt_board.coordination.ledger import Draft
 
-TTL_MS_MIN = 100
-TTL_MS_MAX = 24 * 3600 * 1000
-
-TtlMs = Annotated[int, Field(ge=TTL_MS_MIN, le=TTL_MS_MAX)]
+_FENCE = "lease"
 
 
 class Holder(Frozen):
@@ -29,16 +26,23 @@ class Holder(Frozen):
     token: str
     agent: str
     fence: int
+    ttl_ms: int
     expires_ms: int
 
 
+class FenceRecord(Record):
+    """The greatest fence that a board ever gave: it goes on growing when leases are gone."""
+
+    prefix: ClassVar[str] = "fence"
+
+    last: int = 0
+
+
 class LeaseRecord(Record):
-    """A lease that somebody has, or had: the record stays, so that fences go on growing."""
+    """A lease that somebody has."""
 
     prefix: ClassVar[str] = "lease"
 
-    fence: int = 0
-    """The greatest that was ever given."""
     shared: bool = False
     """Whether the holders let others share it."""
     holders: tuple[Holder, ...] = ()
@@ -47,12 +51,23 @@ class LeaseRecord(Record):
     def deadline_ms(self) -> int | None:
         return min((holder.expires_ms for holder in self.holders), default=None)
 
-    def run_out(self, now_ms: int) -> LeaseRecord:
-        left = tuple(holder for holder in self.holders if holder.expires_ms > now_ms)
-        return self.model_copy(update={"holders": left, "shared": self.shared and bool(left)})
+    def run_out(self, now_ms: int) -> LeaseRecord | None:
+        return self.only(lambda holder: holder.expires_ms > now_ms)
 
-    def in_fork(self) -> LeaseRecord:
-        return self.model_copy(update={"holders": (), "shared": False})
+    def when_set_back(self, now_ms: int) -> LeaseRecord:
+        holders = (
+            holder.model_copy(update={"expires_ms": min(holder.expires_ms, now_ms + holder.ttl_ms)})
+            for holder in self.holders
+        )
+        return self.model_copy(update={"holders": tuple(holders)})
+
+    def in_fork(self) -> None:
+        return None
+
+    def only(self, stays: Callable[[Holder], bool]) -> LeaseRecord | None:
+        """The lease with these holders; None when there are none."""
+        left = tuple(holder for holder in self.holders if stays(holder))
+        return self.model_copy(update={"holders": left}) if left else None
 
     def held_by(self, token: str) -> Holder | None:
         return next((holder for holder in self.holders if holder.token == token), None)
@@ -110,9 +125,12 @@ def acquire(draft: Draft, op: AcquireLease) -> JsonValue:
         return _keep(draft, lease, held, op.ttl_ms)
     if lease.holders and not (lease.shared and op.shared):
         raise held_error(lease, draft.now_ms)
-    fence = lease.fence + 1
-    holder = Holder(token=op.token, agent=draft.agent, fence=fence, expires_ms=draft.now_ms + op.ttl_ms)
-    draft.put(lease.model_copy(update={"fence": fence, "shared": op.shared, "holders": (*lease.holders, holder)}))
+    fence = (draft.get(FenceRecord, _FENCE) or FenceRecord(name=_FENCE)).last + 1
+    draft.put(FenceRecord(name=_FENCE, last=fence))
+    holder = Holder(
+        token=op.token, agent=draft.agent, fence=fence, ttl_ms=op.ttl_ms, expires_ms=draft.now_ms + op.ttl_ms
+    )
+    draft.put(lease.model_copy(update={"shared": op.shared, "holders": (*lease.holders, holder)}))
     return holder.model_dump()
 
 
@@ -128,36 +146,35 @@ def renew(draft: Draft, op: RenewLease) -> JsonValue:
 def release(draft: Draft, op: ReleaseLease) -> JsonValue:
     lease = draft.get(LeaseRecord, op.name)
     if lease is not None:
-        _let_go(draft, lease, lambda holder: holder.token == op.token)
+        draft.put_or_drop(lease, lease.only(lambda holder: holder.token != op.token))
     return None
 
 
 def break_lease(draft: Draft, op: BreakLease) -> JsonValue:
-    """Answers with who had it. Raises NotFound when there never was such a lease."""
+    """Answers with who had it."""
     lease = draft.get(LeaseRecord, op.name)
     if lease is None:
-        raise NotFound(f"there is no lease {op.name}")
-    _let_go(draft, lease, lambda _holder: True)
+        return []
+    draft.drop(lease)
     return [holder.model_dump() for holder in lease.holders]
 
 
 def check_claim(draft: Draft, claim: LeaseClaim) -> None:
     """Raise LeaseLost unless a holder has the lease with this fence."""
     lease = draft.get(LeaseRecord, claim.name)
-    if lease is None or not any(holder.fence == claim.fence for holder in lease.holders):
-        fence = lease.fence if lease is not None else 0
+    holders = lease.holders if lease is not None else ()
+    if not any(holder.fence == claim.fence for holder in holders):
         raise LeaseLost(
             f"lease {claim.name} is not held any more with fence {claim.fence}"
-            + (f"; {lease.holders[0].agent} has it with fence {fence}" if lease is not None and lease.holders else ""),
+            + (f"; {holders[0].agent} has it with fence {holders[0].fence}" if holders else ""),
             lease=claim.name,
-            fence=fence,
         )
 
 
 def held_error(lease: LeaseRecord, now_ms: int) -> LeaseHeld:
     last = max(lease.holders, key=lambda holder: holder.expires_ms)
     return LeaseHeld(
-        f"lease {lease.name} is held by {last.agent} for up to {(last.expires_ms - now_ms) / 1000:g} s more",
+        f"lease {lease.name} is held by {last.agent} for up to {(last.expires_ms - now_ms) / 1000:.1f} s more",
         lease=lease.name,
         agent=last.agent,
         expires_ms=last.expires_ms,
@@ -165,12 +182,7 @@ def held_error(lease: LeaseRecord, now_ms: int) -> LeaseHeld:
 
 
 def _keep(draft: Draft, lease: LeaseRecord, held: Holder, ttl_ms: int) -> JsonValue:
-    kept = held.model_copy(update={"expires_ms": max(held.expires_ms, draft.now_ms + ttl_ms)})
+    kept = held.model_copy(update={"ttl_ms": ttl_ms, "expires_ms": draft.now_ms + ttl_ms})
     holders = tuple(kept if each is held else each for each in lease.holders)
     draft.put(lease.model_copy(update={"holders": holders}))
     return kept.model_dump()
-
-
-def _let_go(draft: Draft, lease: LeaseRecord, goes: Callable[[Holder], bool]) -> None:
-    left = tuple(holder for holder in lease.holders if not goes(holder))
-    draft.put(lease.model_copy(update={"holders": left, "shared": lease.shared and bool(left)}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -13,13 +14,22 @@ from pydantic import JsonValue, ValidationError
 
 from crdt_board.coordination.approvals import ApprovalRecord
 from crdt_board.coordination.cursors import CursorRecord
-from crdt_board.coordination.leases import LeaseRecord
+from crdt_board.coordination.leases import FenceRecord, LeaseRecord
 from crdt_board.coordination.reactions import ReactionRecord
-from crdt_board.coordination.records import Record, stored
+from crdt_board.coordination.records import Index, Record, stored
+from crdt_board.coordination.task_record import TaskRecord
 from crdt_board.wire_values import document_wire
 
 RECORDS: dict[str, type[Record]] = {
-    kind.prefix: kind for kind in (LeaseRecord, CursorRecord, ReactionRecord, ApprovalRecord)
+    kind.prefix: kind
+    for kind in (
+        ApprovalRecord,
+        CursorRecord,
+        FenceRecord,
+        LeaseRecord,
+        ReactionRecord,
+        TaskRecord,
+    )
 }
 """Every kind of record by its prefix."""
 
@@ -39,7 +49,9 @@ class Ledger:
 
     def __init__(self) -> None:
         self._kinds: dict[type[Record], _Kind] = {kind: {} for kind in RECORDS.values()}
+        self._indexes: dict[type[Record], Index] = {kind: kind.index() for kind in self._kinds if kind.index}
         self._stale: set[str] = set()
+        self._decided_ms: float = math.inf
         self._deadlines: list[tuple[int, str]] = []
         self._moved: set[str] = set()
         self.watching: dict[str, Record] = {}
@@ -66,6 +78,9 @@ class Ledger:
                 continue
             record = _read(kind, key, content.get(key))
             self.watching.pop(key, None)
+            index = self._indexes.get(kind)
+            if index is not None:
+                index.replace(self._kinds[kind].get(name), record)
             if record is None:
                 self._kinds[kind].pop(name, None)
             else:
@@ -75,6 +90,10 @@ class Ledger:
                 if record.deadline_ms is not None:
                     heapq.heappush(self._deadlines, (record.deadline_ms, key))
         return self
+
+    def index(self, kind: type[Record]) -> Index:
+        """The index of a kind that has one; true of the records as they are now."""
+        return self._indexes[kind]
 
     def __len__(self) -> int:
         return sum(map(len, self._kinds.values()))
@@ -102,6 +121,18 @@ class Ledger:
             record = self._find(key)
             if record is not None and record.deadline_ms == deadline_ms:
                 yield record
+
+    def set_back(self, now_ms: int) -> Iterator[Record]:
+        """The records with a deadline, when the clock shows less than at the last decision, or none was made yet."""
+        if now_ms < self._decided_ms:
+            for key in sorted({key for _, key in self._deadlines}):
+                record = self._find(key)
+                if record is not None and record.deadline_ms is not None:
+                    yield record
+
+    def decided_at(self, now_ms: int) -> None:
+        """All that was to change at this time has been written."""
+        self._decided_ms = now_ms
 
     def has(self, key: str) -> bool:
         return self._find(key) is not None
@@ -144,7 +175,7 @@ class Draft:
         for name, record in self.ledger.all(kind).items():
             if f"{kind.prefix}:{name}" not in self._records:
                 yield record
-        yield from (record for record in self._records.values() if isinstance(record, kind))
+        yield from self.changed(kind)
 
     def put(self, record: Record) -> None:
         if self.get(type(record), record.name) != record:
@@ -155,6 +186,21 @@ class Draft:
         self._records[record.key] = None
         self.changes[record.key] = None
 
+    def put_or_drop(self, record: R, after: R | None) -> None:
+        """What ``record`` is from now on; None when it is no more."""
+        if after is None:
+            self.drop(record)
+        else:
+            self.put(after)
+
+    def changed(self, kind: type[R]) -> Iterator[R]:
+        """The records of a kind that were put into this draft."""
+        return (record for record in self._records.values() if isinstance(record, kind))
+
+    def differs(self, kind: type[R], name: str) -> bool:
+        """Whether a record is another one than in the ledger."""
+        return f"{kind.prefix}:{name}" in self._records
+
     def growth(self) -> int:
         """How many records there are more than in the ledger."""
         before = sum(self.ledger.has(key) for key in self._records)
@@ -162,12 +208,12 @@ class Draft:
 
     def let_run_out(self) -> None:
         """Bring every record whose deadline has passed to what it is now. Comes before any decision."""
-        for record in list(self.ledger.run_out(self.now_ms)):
-            after = record.run_out(self.now_ms)
-            if after is None:
-                self.drop(record)
-            else:
-                self.put(after)
+        for record in self.ledger.set_back(self.now_ms):
+            self.put(record.when_set_back(self.now_ms))
+        for record in self.ledger.run_out(self.now_ms):
+            now = self.get(type(record), record.name)
+            if now is not None:
+                self.put_or_drop(now, now.run_out(self.now_ms))
 
 
 def _up_to(deadlines: list[tuple[int, str]], now_ms: int) -> Iterator[tuple[int, str]]:

@@ -7,15 +7,17 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination import approvals, cursors, leases, reactions
+from crdt_board.coordination import approvals, cursors, leases, reactions, task_operations, tasks
 from crdt_board.coordination.approvals import ApprovalOperation
 from crdt_board.coordination.cursors import CursorOperation
 from crdt_board.coordination.leases import LeaseOperation
 from crdt_board.coordination.ledger import Draft
 from crdt_board.coordination.reactions import ReactionOperation
+from crdt_board.coordination.task_operations import TaskOperation
 
 Operation = Annotated[
-    LeaseOperation | CursorOperation | ReactionOperation | ApprovalOperation, Field(discriminator="op")
+    LeaseOperation | TaskOperation | CursorOperation | ReactionOperation | ApprovalOperation,
+    Field(discriminator="op"),
 ]
 
 _DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
@@ -23,6 +25,15 @@ _DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
     leases.RenewLease: leases.renew,
     leases.ReleaseLease: leases.release,
     leases.BreakLease: leases.break_lease,
+    task_operations.PutTask: tasks.put,
+    task_operations.ClaimTask: tasks.claim,
+    task_operations.RenewTask: tasks.renew,
+    task_operations.CompleteTask: tasks.complete,
+    task_operations.FailTask: tasks.fail,
+    task_operations.ReleaseTask: tasks.release,
+    task_operations.CancelTask: tasks.cancel,
+    task_operations.RetryTask: tasks.retry,
+    task_operations.ClearTasks: tasks.clear,
     cursors.MoveCursor: cursors.move,
     cursors.DropCursor: cursors.drop,
     reactions.ClaimReaction: reactions.claim,

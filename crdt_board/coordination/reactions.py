@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination.leases import TtlMs
-from crdt_board.coordination.records import Frozen, Name, Record, Token
+from crdt_board.coordination.records import Frozen, Name, Record, Token, TtlMs
 from crdt_board.errors import ReactionLost
 
 if TYPE_CHECKING:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 NAME_CHARS_MAX = 200
+TTL_MS_MIN = 100
+TTL_MS_MAX = 24 * 3600 * 1000
 
-Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX)]
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX), AfterValidator(_printable)]
 """What a lease, a task or the like is called; any printable characters."""
 
 Token = Annotated[str, Field(min_length=16, max_length=64)]
 """A random text by which whoever asked for something is known again, also when the question is asked twice."""
+
+TtlMs = Annotated[int, Field(ge=TTL_MS_MIN, le=TTL_MS_MAX)]
+"""How long a claim lasts unless it is renewed."""
 
 Milliseconds = Annotated[int, Field(ge=0, le=2**53 - 1)]
 
@@ -21,11 +33,22 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class Index(Protocol):
+    """What is kept beside the records of a kind, so that a decision need not look at all of them."""
+
+    def replace(self, old: Record | None, new: Record | None) -> None:
+        """``new`` takes the place of ``old``, which has the same name; None is no record."""
+        ...
+
+
 class Record(Frozen):
     """A record is never changed: another takes its place under the same key."""
 
     prefix: ClassVar[str]
     """The kind, which is what its key begins with, before a colon."""
+
+    index: ClassVar[type[Index] | None] = None
+    """Made without arguments, one for each `Ledger`."""
 
     comes_back: ClassVar[bool] = False
     """Whether a record that a fork made comes with its merge, where the board has none of that name."""
@@ -59,6 +82,10 @@ class Record(Frozen):
     def run_out(self, now_ms: int) -> Self | None:
         """The record as it is from ``now_ms`` on, which is not before its deadline; None when it is no more."""
         raise NotImplementedError(f"{type(self).__name__} has no deadline")
+
+    def when_set_back(self, now_ms: int) -> Self:
+        """The record after the clock was set back to ``now_ms``: no claim may last the longer for that."""
+        return self
 
 
 def stored(record: Record) -> JsonValue:

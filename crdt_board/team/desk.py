@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from crdt_board.board_link import BoardSession
 from crdt_board.coordination.ledger import Ledger
 from crdt_board.coordination.operations import Operation
+from crdt_board.errors import Unavailable
 
 
 class Desk:
@@ -34,8 +35,23 @@ class Desk:
         self.session.check()
         return await self.session.link.coordinate(self.agent, operations)
 
-    async def ask_one(self, operation: Operation) -> JsonValue:
-        return (await self.ask(operation))[0]
+    async def ask_one(self, operation: Operation, *, within: float | None = None) -> JsonValue:
+        """As `ask_last`."""
+        return await self.ask_last(operation, within=within)
+
+    async def ask_last(self, *operations: Operation, within: float | None = None) -> JsonValue:
+        """As `ask`, but only the last answer.
+
+        Raises Unavailable when none came within so many seconds; the operations may be decided nevertheless.
+        """
+        try:
+            async with asyncio.timeout(within):
+                return (await self.ask(*operations))[-1]
+        except TimeoutError:
+            reason = self.session.link.failure
+            raise Unavailable(
+                f"no answer to {operations[-1].op} within {within:g} s" + (f": {reason}" if reason else "")
+            ) from reason
 
     async def until(self, is_true: Callable[[], bool], timeout: float | None = None) -> None:
         """Wait until ``is_true``, which is called whenever this replica has moved. Raises TimeoutError."""

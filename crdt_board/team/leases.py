@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from types import TracebackType
 from typing import Self
 
-from crdt_board.coordination.leases import (
-    TTL_MS_MAX,
-    TTL_MS_MIN,
-    AcquireLease,
-    Holder,
-    LeaseClaim,
-    LeaseRecord,
-    ReleaseLease,
-    RenewLease,
-)
-from crdt_board.errors import BadRequest, BoardError, LeaseHeld, LeaseLost
+from crdt_board.coordination.leases import AcquireLease, Holder, LeaseClaim, LeaseRecord, ReleaseLease, RenewLease
+from crdt_board.errors import BadRequest, Conflict, LeaseHeld, LeaseLost
 from crdt_board.team.desk import Desk, new_token
-from crdt_board.wire_values import invalid_value
-
-_RENEWALS_PER_TTL = 3
-
-logger = logging.getLogger(__name__)
+from crdt_board.team.keeping import Keeping, answer_seconds, checked_ms, give_back, give_back_later
 
 
 class Lease:
@@ -38,14 +23,12 @@ class Lease:
     def __init__(self, desk: Desk, name: str, *, ttl: float, shared: bool, timeout: float | None) -> None:
         self._desk = desk
         self._name = name
-        self._ttl_ms = ttl_ms(ttl)
+        self._ttl_ms = checked_ms(ttl, "ttl")
         self._shared = shared
         self._timeout = timeout
         self._token = new_token()
         self._fence: int | None = None
-        self._held_until = 0.0
-        self._lost: LeaseLost | None = None
-        self._renewing: asyncio.Task[None] | None = None
+        self._keeping: Keeping | None = None
 
     def __repr__(self) -> str:
         return f"<Lease {self._name!r} fence {self._fence}>"
@@ -63,52 +46,59 @@ class Lease:
     def claim(self) -> LeaseClaim:
         """What a commit shows to the writer."""
         if self._fence is None:
-            raise BadRequest(f"lease {self._name} is held inside `async with board.lease(...)` only")
+            raise self._not_entered()
         return LeaseClaim(name=self._name, fence=self._fence)
 
     @property
     def is_held(self) -> bool:
         """False as soon as this process cannot be sure any more that it has the lease."""
-        return self._lost is None and asyncio.get_running_loop().time() < self._held_until
+        return self._keeping is not None and self._keeping.is_held
 
     def check(self) -> None:
         """Raise LeaseLost unless `is_held`."""
-        if not self.is_held:
-            raise self._lost or LeaseLost(
-                f"lease {self._name} was not renewed in time, and somebody else may have it", lease=self._name
-            )
+        self._kept().check()
 
     async def __aenter__(self) -> Self:
         if self._fence is not None:
             raise BadRequest(f"lease {self._name} was entered before; call board.lease(...) again")
         try:
-            await self._acquire()
+            self._keeping = await self._acquire()
+        except (BadRequest, Conflict):
+            raise
         except BaseException:
             # The request may have reached the writer. If this does not get through, the claim ends with its ttl.
-            if self._desk.session.error is None:
-                self._desk.spawn(self._release(), f"release-{self._name}")
+            give_back_later(self._desk, self._release, ttl_ms=self._ttl_ms)
             raise
-        self._renewing = self._desk.spawn(self._renew(), f"lease-{self._name}")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._renewing is not None
-        self._renewing.cancel()
-        await asyncio.wait([self._renewing])
-        await self._release()
-        if kind is None:
-            self.check()
+        loss = await self._kept().end()
+        await give_back(self._desk, self._release, ttl_ms=self._ttl_ms)
+        if kind is None and loss is not None:
+            raise loss
 
-    async def _acquire(self) -> None:
+    def _kept(self) -> Keeping:
+        if self._keeping is None:
+            raise self._not_entered()
+        return self._keeping
+
+    def _not_entered(self) -> BadRequest:
+        return BadRequest(f"lease {self._name} is held inside `async with board.lease(...)` only")
+
+    @property
+    def _release(self) -> ReleaseLease:
+        return ReleaseLease(name=self._name, token=self._token)
+
+    async def _acquire(self) -> Keeping:
         loop = asyncio.get_running_loop()
         give_up_at = None if self._timeout is None else loop.time() + self._timeout
         while True:
             asked_at = loop.time()
             try:
                 request = AcquireLease(name=self._name, token=self._token, ttl_ms=self._ttl_ms, shared=self._shared)
-                holder = Holder.model_validate(await self._desk.ask_one(request))
+                holder = Holder.model_validate(await self._desk.ask_one(request, within=answer_seconds(give_up_at)))
             except LeaseHeld as held:
                 left = None if give_up_at is None else give_up_at - loop.time()
                 if left is not None and left <= 0:
@@ -116,8 +106,11 @@ class Lease:
                 await self._wait(held, left)
             else:
                 self._fence = holder.fence
-                self._held_until = asked_at + self._ttl_ms / 1000
-                return
+                renewal = RenewLease(name=self._name, token=self._token, ttl_ms=self._ttl_ms)
+                late = LeaseLost(
+                    f"lease {self._name} was not renewed in time, and somebody else may have it", lease=self._name
+                )
+                return Keeping(self._desk, renewal, ttl_ms=self._ttl_ms, asked_at=asked_at, late=late)
 
     async def _wait(self, held: LeaseHeld, seconds: float | None) -> None:
         """Until the lease is free, as far as this replica knows; raises ``held`` when that takes too long."""
@@ -129,37 +122,3 @@ class Lease:
     def _looks_free(self) -> bool:
         lease = self._desk.ledger.get(LeaseRecord, self._name)
         return lease is None or not lease.holders or (lease.shared and self._shared)
-
-    async def _renew(self) -> None:
-        loop = asyncio.get_running_loop()
-        request = RenewLease(name=self._name, token=self._token, ttl_ms=self._ttl_ms)
-        while True:
-            await asyncio.sleep(self._ttl_ms / 1000 / _RENEWALS_PER_TTL)
-            asked_at = loop.time()
-            try:
-                await self._desk.ask_one(request)
-            except LeaseLost as lost:
-                logger.warning("board %s: %s", self._desk.session.link.board_id, lost)
-                self._lost = lost
-                return
-            except BoardError as error:
-                logger.warning("lease %s was not renewed: %s", self._name, error)
-                return
-            self._held_until = asked_at + self._ttl_ms / 1000
-
-    async def _release(self) -> None:
-        """Give the lease back; when that does not get through within its ttl, it has run out by itself."""
-        with contextlib.suppress(BoardError, TimeoutError):
-            async with asyncio.timeout(self._ttl_ms / 1000):
-                await self._desk.ask_one(ReleaseLease(name=self._name, token=self._token))
-
-
-def ttl_ms(seconds: float) -> int:
-    """A time to live in whole milliseconds. Raises InvalidValue."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise invalid_value("ttl", f"is a number of seconds, not {type(seconds).__name__}")
-    if not TTL_MS_MIN / 1000 <= seconds <= TTL_MS_MAX / 1000:
-        raise invalid_value(
-            "ttl", f"must be from {TTL_MS_MIN / 1000:g} to {TTL_MS_MAX // 1000} seconds, got {seconds!r}"
-        )
-    return round(seconds * 1000)

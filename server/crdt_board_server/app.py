@@ -144,7 +144,7 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
     app.add_middleware(BodyLimit, limits=host.limits)
     app.add_middleware(OriginCheck, origins=peers.origins)
     install_problems(app)
-    app.include_router(board_routes(host))
+    app.include_router(board_routes(peers.rooms))
     app.include_router(artifact_routes(host))
 
     @app.get("/healthz", summary="Whether the process answers")

@@ -4,7 +4,6 @@ delete``."""
 from __future__ import annotations
 
 import contextlib
-import getpass
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from crdt_board_server.api.answers import RetentionRules
 from crdt_board_server.sources import Source, add_to_new
 from crdt_board_server.terminal import (
     DATABASE,
+    Agent,
     AsJson,
     Board,
     Database,
@@ -34,19 +34,6 @@ from crdt_board_server.terminal import (
     show_time,
     version_of,
 )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a process whose user has no name
-        return "cli"
-
-
-Agent = Annotated[
-    str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=f"you, {_user()}")
-]
-
 
 KeepVersions = Annotated[int | None, typer.Option(min=1, help="Keep the newest so many versions.")]
 NewerThan = Annotated[

@@ -47,6 +47,8 @@ CLOSINGS: dict[str, Closing] = {
     "board_violated": Closing(4417, 409),
     "lease_held": Closing(4418, 409),
     "lease_lost": Closing(4419, 409),
+    "task_lost": Closing(4430, 409),
+    "task_mismatch": Closing(4431, 409),
     "cursor_moved": Closing(4460, 409),
     "reaction_lost": Closing(4461, 409),
     "approval_closed": Closing(4450, 409),

@@ -15,10 +15,10 @@ from crdt_board.coordination.approvals import overlaps
 from crdt_board.errors import NotFound
 from crdt_board.history import StateDiff
 from crdt_board_server.api.approval_answers import BoardApproval, ShownApproval
-from crdt_board_server.changing import Agent
 from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
+    Agent,
     AsJson,
     Board,
     Database,

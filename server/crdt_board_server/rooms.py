@@ -175,6 +175,10 @@ class Rooms:
         self.host = host
         self._rooms: dict[str, Room] = {}
 
+    def find(self, board_id: str) -> Room | None:
+        """The room of a board; None when nobody is in it."""
+        return self._rooms.get(board_id)
+
     def open_rooms(self) -> list[Room]:
         return list(self._rooms.values())
 

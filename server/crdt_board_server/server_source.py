@@ -31,6 +31,7 @@ from crdt_board_server.api.answers import (
 )
 from crdt_board_server.approval_sources import ApprovalSource, ServedApprovals
 from crdt_board_server.sources import Progress
+from crdt_board_server.team_sources import ServerTeam, TeamSource
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
@@ -53,6 +54,7 @@ class ServerSource:
         self._client = client
         self._address = address
         self.approvals: ApprovalSource = ServedApprovals(self._ask)
+        self.team: TeamSource = ServerTeam(self._ask)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []

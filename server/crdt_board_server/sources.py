@@ -36,6 +36,7 @@ from crdt_board_server.api.answers import (
     JournalEntry,
 )
 from crdt_board_server.approval_sources import ApprovalSource, StoredApprovals
+from crdt_board_server.team_sources import StoreTeam, TeamSource
 
 _PAGE = 1_000
 _POLL_SECONDS = 0.2
@@ -49,6 +50,11 @@ class Source(Protocol):
 
     @property
     def approvals(self) -> ApprovalSource: ...
+
+    @property
+    def team(self) -> TeamSource:
+        """Their leases, tasks and agents."""
+        ...
 
     async def boards(self) -> list[BoardInfo]: ...
 
@@ -146,6 +152,7 @@ class StoreSource:
         self._host = host
         self._store = host.store
         self.approvals: ApprovalSource = StoredApprovals(host)
+        self.team: TeamSource = StoreTeam(host)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []

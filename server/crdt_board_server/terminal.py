@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress as ProgressBar
@@ -24,6 +25,8 @@ from rich.text import Text
 
 from crdt_board.checkpoints import parse_pointer
 from crdt_board.errors import BadRequest, BoardError, NotFound
+from crdt_board.values import from_validation_error
+from crdt_board_server.api.team_bodies import TeamRequest
 from crdt_board_server.sources import Progress, Source, open_source
 
 _Answer = TypeVar("_Answer")
@@ -37,6 +40,18 @@ Server = Annotated[
     typer.Option("--url", envvar="CRDT_BOARD_URL", help="A server, as http://host:port, instead of a file."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a process whose user has no name
+        return "cli"
+
+
+Agent = Annotated[
+    str, typer.Option(help="Under whose name it is recorded.", default_factory=_user, show_default=f"you, {_user()}")
+]
 
 DATABASE = Path("boards.db")
 
@@ -79,6 +94,19 @@ def check_database(db: Path) -> None:
     """End the command when there is no such file, which opening it would make."""
     if not db.is_file():
         fail(f"there is no database {db}: name one with --db, or a server with --url")
+
+
+def deciding(board: str, request: Callable[[], TeamRequest]) -> Callable[[Source], Any]:
+    """What has the writer of a board decide on a request; a wrong argument of that is refused as one of the command."""
+
+    async def decide(source: Source) -> Any:
+        try:
+            wanted = request()
+        except ValidationError as error:
+            raise from_validation_error(error, "") from None
+        return await source.team.decide(board, wanted)
+
+    return decide
 
 
 @contextlib.contextmanager
@@ -143,6 +171,7 @@ def print_json(content: Any) -> None:
 
 
 def age_of(option: str, text: str) -> timedelta:
+    """The time that an option means; ends the command when it is none."""
     match = _AGE.fullmatch(text.strip())
     if match is None or not int(match["count"]):
         fail(f"{option} {text}: give an age as 30d, 12h, 90m, 60s or 8w")

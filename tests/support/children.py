@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,13 @@ class Child:
             if not line:
                 raise AssertionError(f"the process ended: {(await self._process.stderr.read()).decode()}")
         return json.loads(line)
+
+    def pause(self) -> None:
+        """Let the process stand still until `resume`, as under a debugger or on a machine that swaps."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         self._process.kill()

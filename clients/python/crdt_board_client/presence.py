@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 
 from crdt_board.board_link import AgentPresence
 from crdt_board.limits import Limits
-from crdt_board.presence import PresenceState, PresenceTable, state_text
+from crdt_board.presence import PresenceState, PresenceTable, said_by, state_text
 
 _SERVER = "server"
 
@@ -47,8 +46,8 @@ class AgentTable:
         self._others = PresenceTable(self._limits)
 
     def agents(self) -> list[AgentPresence]:
-        others = [_decode(state.state) for state in self._others.all_states() if state.state is not None]
-        return [*self._own.values(), *(presence for presence in others if presence is not None)]
+        others = [said_by(state.state) for state in self._others.all_states() if state.state is not None]
+        return [*self._own.values(), *(AgentPresence(**said) for said in others if said is not None)]
 
 
 def _encode(presence: AgentPresence) -> str:
@@ -64,20 +63,3 @@ def _encode(presence: AgentPresence) -> str:
         if getattr(presence, name):
             content[name] = True
     return state_text(content)
-
-
-def _decode(text: str) -> AgentPresence | None:
-    content = json.loads(text)
-    user = content.get("user")
-    name = content.get("agent") or (user.get("name") if isinstance(user, dict) else None)
-    if not isinstance(name, str):
-        return None
-    said = {key: content[key] for key in ("role", "step", "focus") if isinstance(content.get(key), str)}
-    idle_at = content.get("idle_at")
-    return AgentPresence(
-        agent=name,
-        idle_at=idle_at if type(idle_at) is int else None,
-        reacts=content.get("reacts") is True,
-        settling=content.get("settling") is True,
-        **said,
-    )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from crdt_board.host import BoardHost
 from crdt_board_server.api.approving import add_approving
 from crdt_board_server.api.changing import add_changing
 from crdt_board_server.api.committing import add_committing
 from crdt_board_server.api.keeping import add_keeping
 from crdt_board_server.api.reading import add_reading
+from crdt_board_server.api.teamwork import add_teamwork
 from crdt_board_server.api.watching import add_watching
+from crdt_board_server.rooms import Rooms
 
 
-def board_routes(host: BoardHost) -> APIRouter:
-    """The routes under ``/api``, over ``host``."""
+def board_routes(rooms: Rooms) -> APIRouter:
+    """The routes under ``/api``, over the boards of ``rooms``."""
+    host = rooms.host
     routes = APIRouter(prefix="/api", tags=["boards"])
     add_reading(routes, host)
     add_keeping(routes, host)
@@ -22,4 +24,5 @@ def board_routes(host: BoardHost) -> APIRouter:
     add_committing(routes, host)
     add_watching(routes, host)
     add_approving(routes, host)
+    add_teamwork(routes, rooms)
     return routes

@@ -1,0 +1,300 @@
+"""Leases: one holder at a time or those that share, decided by the writer; at both places where a board can be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from crdt_board import BadRequest, BoardHost, InvalidValue, LeaseHeld, LeaseLost, LimitExceeded, open_board
+from crdt_board.clock import ManualClock
+from crdt_board.coordination.leases import AcquireLease, BreakLease, ReleaseLease, RenewLease
+from crdt_board.store.memory import MemoryStore
+from crdt_board_client import connect
+from support.model import Report
+from support.places import BOARD, Place, PlaceKind, has_version, place_of
+from support.server import ServerProcess
+from support.team_agent import team_agent
+from support.waiting import DEADLINE_SECONDS, eventually
+
+HOUR_MS = 3_600_000
+TOKEN, OTHER_TOKEN = "token-of-the-first", "token-of-the-other"
+
+
+@pytest_asyncio.fixture(params=["embedded", "served"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    kind: PlaceKind = request.param
+    async with place_of(kind, tmp_path / "boards.db") as place:
+        yield place
+
+
+@pytest_asyncio.fixture(params=["embedded", "served"])
+async def address(
+    request: pytest.FixtureRequest, tmp_path: Path, start_server: Callable[..., Awaitable[ServerProcess]]
+) -> str:
+    """Where several processes find one board: a SQLite file, or a server."""
+    return str(tmp_path / "boards.db") if request.param == "embedded" else (await start_server()).url
+
+
+async def ask(board: Any, *operations: Any) -> Any:
+    return await board._desk.ask(*operations)
+
+
+async def gets(lease: Any) -> int:
+    """Take a lease and give it back; returns its fence."""
+    async with asyncio.timeout(DEADLINE_SECONDS), lease as held:
+        fence: int = held.fence
+        return fence
+
+
+async def test_one_agent_has_a_lease_and_the_next_gets_a_greater_fence(place: Place) -> None:
+    """While it is held others are refused, with who has it and until when; then it is free, and its fence has grown."""
+    async with place.open_all(Report, "ann", "bob") as (ann, bob):
+        async with ann.lease("payments", ttl=20) as lease:
+            with pytest.raises(LeaseHeld, match="held by ann for up to") as held:
+                await gets(bob.lease("payments", timeout=0))
+            assert (held.value.lease, held.value.agent) == ("payments", "ann")
+            assert [(each.name, each.holders[0].agent) for each in bob.leases] == [("payments", "ann")]
+            await gets(bob.lease("refunds"))
+            assert lease.is_held
+        assert not lease.is_held
+        with pytest.raises(LeaseLost):
+            lease.check()
+        assert await gets(bob.lease("payments", timeout=0)) > lease.fence
+        assert bob.leases == []
+
+
+async def test_a_lease_taken_again_by_its_holder_is_the_same(place: Place) -> None:
+    """V9: a request that arrives twice gives one holder and one fence, and only makes it last."""
+    async with place.open(Report, "ann") as ann:
+        wanted = AcquireLease(name="payments", token=TOKEN, ttl_ms=20_000)
+        first, second = await ask(ann, wanted, wanted)
+        (third,) = await ask(ann, wanted)
+        assert first["fence"] == second["fence"] == third["fence"]
+        assert third["expires_ms"] >= first["expires_ms"]
+        assert len(ann.leases[0].holders) == 1
+        release = ReleaseLease(name="payments", token=TOKEN)
+        assert await ask(ann, release, release) == [None, None]
+
+
+async def test_a_write_that_needs_a_lease_is_refused_by_the_writer(place: Place) -> None:
+    """V9: a commit under a lease that was broken, that never was, or that is another one's changes nothing."""
+    async with place.open_all(Report, "ann", "bob") as (ann, bob):
+        with pytest.raises(LeaseLost):  # noqa: PT012 - it is raised at the end of the block
+            async with ann.lease("payments", ttl=20) as lease:
+                made = await ann.commit("paid", patch={"title": "paid"}, lease=lease)
+                assert await ask(bob, BreakLease(name="payments")) != [[]]
+                async with bob.lease("payments"):
+                    with pytest.raises(LeaseLost, match="bob has it with fence"):
+                        await ann.commit("late", patch={"title": "late"}, lease=lease)
+                await ask(ann, RenewLease(name="payments", token=lease._token, ttl_ms=1_000))
+        assert (ann.snapshot().title, ann.version) == ("paid", made.version)
+        assert await ask(bob, BreakLease(name="payments")) == [[]]
+
+
+async def test_a_lease_is_used_inside_its_block_only(place: Place) -> None:
+    """Before the block there is no fence; a block cannot be entered twice."""
+    async with place.open(Report, "ann") as ann:
+        lease = ann.lease("payments")
+        with pytest.raises(BadRequest, match="inside"):
+            lease.fence
+        with pytest.raises(BadRequest, match="inside"):
+            await ann.commit("early", lease=lease)
+        await gets(lease)
+        with pytest.raises(BadRequest, match="entered before"):
+            await gets(lease)
+
+
+async def test_sharers_have_it_together_and_nobody_beside_them(place: Place) -> None:
+    """Shared holders do not exclude each other; an exclusive one waits for all of them, and excludes them."""
+    async with place.open_all(Report, "ann", "bob", "cid") as (ann, bob, cid), contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(ann.lease("index", shared=True))
+        two = contextlib.AsyncExitStack()
+        other = await two.enter_async_context(bob.lease("index", shared=True, timeout=0))
+        assert other.fence > one.fence
+        with pytest.raises(LeaseHeld):
+            await gets(cid.lease("index", timeout=0))
+        waiting = asyncio.create_task(gets(cid.lease("index")))
+        await ann.commit("shared", lease=one)
+        await two.aclose()
+        with pytest.raises(LeaseHeld):
+            await gets(bob.lease("index", timeout=0))
+        await stack.aclose()
+        assert await waiting > other.fence
+        async with cid.lease("index"):
+            with pytest.raises(LeaseHeld):
+                await gets(ann.lease("index", shared=True, timeout=0))
+
+
+async def test_waiters_are_woken_by_release_and_by_expiry(place: Place) -> None:
+    """All who wait get it in turn, also after a holder that is gone."""
+    async with place.open_all(Report, "ann", "bob", "cid") as (ann, bob, cid):
+        async with ann.lease("payments"):
+            waiting = [asyncio.create_task(gets(board.lease("payments"))) for board in (bob, cid, cid)]
+            with pytest.raises(LeaseHeld):
+                await gets(bob.lease("payments", timeout=0.05))
+        assert len({await each for each in waiting}) == 3
+        await ask(ann, AcquireLease(name="payments", token=TOKEN, ttl_ms=200))
+        await gets(bob.lease("payments"))
+
+
+async def test_a_cancelled_claim_leaves_nothing(place: Place) -> None:
+    """Whoever is cancelled while it waits, or just when it gets the lease, does not have it."""
+    async with place.open_all(Report, "ann", "bob") as (ann, bob):
+        async with ann.lease("payments"):
+            waiting = asyncio.create_task(gets(bob.lease("payments", ttl=60)))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        asking = asyncio.create_task(gets(bob.lease("payments", ttl=60)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        asking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking
+        await gets(ann.lease("payments", timeout=DEADLINE_SECONDS))
+        await eventually(lambda: not bob.leases, "nobody has it")
+
+
+async def test_a_fork_begins_with_free_leases(place: Place) -> None:
+    """Nobody is at work on a fork yet, and what a fork holds does not come back with its merge."""
+    async with place.open(Report, "ann") as ann, ann.lease("payments") as lease:
+        await ann.commit("begin", lease=lease)
+        await ann.fork("job-884-fork")
+        async with place.open(Report, "bob", "job-884-fork") as bob:
+            assert bob.leases == []
+            async with bob.lease("payments", timeout=0) as other:
+                assert other.fence > lease.fence
+                await bob.commit("in the fork", patch={"title": "forked"})
+                await ann.merge_from("job-884-fork")
+        assert [each.agent for each in ann.leases[0].holders] == ["ann"]
+        await ann.commit("merged", lease=lease)
+
+
+@pytest.mark.parametrize("name", ["a/b:c~d", "lease:lease", "Zahlung – 支払い 🔒", "'; DROP TABLE x;--", "x" * 200])
+async def test_any_printable_name_is_one(place: Place, name: str) -> None:
+    """H4: names are never taken for anything else."""
+    async with place.open_all(Report, "ann", "bob") as (ann, bob), ann.lease(name) as lease:
+        await ann.commit("named", lease=lease)
+        with pytest.raises(LeaseHeld):
+            await gets(bob.lease(name, timeout=0))
+        await gets(bob.lease(name[:-1] or "y", timeout=0))
+
+
+async def test_what_is_no_lease_is_refused_at_the_call(place: Place) -> None:
+    """Names and times are checked where they are given, and by the writer too."""
+    async with place.open(Report, "ann") as ann:
+        for name in ("", "a\nb", "\x00", "x" * 201, 5):
+            with pytest.raises(LimitExceeded):
+                ann.lease(name)
+        for ttl in (0, 0.01, 10**6, float("nan"), "30", True):
+            with pytest.raises(InvalidValue):
+                ann.lease("payments", ttl=ttl)
+        with pytest.raises(ValueError, match="printed"):
+            AcquireLease(name="a\nb", token=TOKEN, ttl_ms=1_000)
+
+
+async def test_leases_leave_no_records_behind(place: Place) -> None:
+    """A thousand names that were held once take no room on the board, and fences grow all the same."""
+    async with place.open(Report, "ann") as ann:
+        fences = []
+        for number in range(10):
+            pairs = [
+                (
+                    AcquireLease(name=f"file-{number}-{each}", token=TOKEN, ttl_ms=1_000),
+                    ReleaseLease(name=f"file-{number}-{each}", token=TOKEN),
+                )
+                for each in range(50)
+            ]
+            answers = await ask(ann, *(operation for pair in pairs for operation in pair))
+            fences += [holder["fence"] for holder in answers[::2]]
+        assert fences == sorted(set(fences))
+        assert len(ann._desk.ledger) == 1
+
+
+async def test_a_holder_that_stood_still_is_refused_by_its_fence(address: str) -> None:
+    """A process stalls beyond its lease, another takes over and commits; the first wakes up and cannot commit."""
+    async with team_agent(address, BOARD, "ann") as ann, team_agent(address, BOARD, "bob") as bob:
+        first = await ann.ask("hold", "payments", 3.0)
+        assert await ann.ask("commit_held", "by ann") == 1
+        ann.pause()
+        try:
+            assert await bob.ask("hold", "payments", 20.0) > first
+            assert await bob.ask("commit_held", "by bob") == 2
+        finally:
+            ann.resume()
+        assert await ann.ask("commit_held", "late") == "lease_lost"
+        assert await ann.ask("let_go") == "lease_lost"
+        assert await bob.ask("commit_held", "again") == 3
+        assert await bob.ask("let_go") is None
+
+
+async def test_two_processes_hold_one_lease_in_turn(address: str) -> None:
+    """A killed holder's lease is free after its ttl, and nobody has it before."""
+    async with team_agent(address, BOARD, "ann") as ann, team_agent(address, BOARD, "bob") as bob:
+        fence = await ann.ask("hold", "payments", 3.0)
+        waiting = asyncio.create_task(bob.ask("hold", "payments", 1.0))
+        assert await ann.ask("commit_held", "by ann") == 1
+        await ann.kill()
+        assert await waiting > fence
+        assert await bob.ask("commit_held", "by bob") == 2
+
+
+async def test_a_holder_goes_on_over_a_restart_of_the_server(server: ServerProcess) -> None:
+    """The server is killed while a lease is held and started again: it is held still, and renewed."""
+    async with (
+        connect(server.url, BOARD, Report, agent="ann") as ann,
+        connect(server.url, BOARD, Report, agent="bob") as bob,
+        ann.lease("payments", ttl=60) as lease,
+    ):
+        await server.kill9()
+        renewal = asyncio.create_task(ask(ann, RenewLease(name="payments", token=lease._token, ttl_ms=10_000)))
+        await server.start()
+        assert (await renewal)[0]["fence"] == lease.fence
+        with pytest.raises(LeaseHeld):
+            await gets(bob.lease("payments", timeout=0))
+        made = await ann.commit("after", lease=lease)
+        await has_version(bob, made.version)
+        assert lease.is_held
+
+
+@contextlib.asynccontextmanager
+async def clocked() -> AsyncIterator[tuple[ManualClock, BoardHost]]:
+    clock = ManualClock()
+    async with BoardHost(MemoryStore(clock=clock), clock=clock) as host:
+        yield clock, host
+
+
+async def test_time_is_the_stores_and_stands_in_the_decision() -> None:
+    """A lease that has run out on the store's clock is lost for every decision from then on."""
+    async with clocked() as (clock, host), open_board(host, BOARD, Report, agent="ann") as ann:
+        await ask(ann, AcquireLease(name="payments", token=TOKEN, ttl_ms=10_000))
+        clock.advance(9_999)
+        (kept,) = await ask(ann, RenewLease(name="payments", token=TOKEN, ttl_ms=10_000))
+        clock.advance(10_000)
+        with pytest.raises(LeaseLost):
+            await ask(ann, RenewLease(name="payments", token=TOKEN, ttl_ms=10_000))
+        (other,) = await ask(ann, AcquireLease(name="payments", token=OTHER_TOKEN, ttl_ms=10_000))
+        assert other["fence"] > kept["fence"]
+
+
+async def test_a_clock_set_back_prolongs_no_lease() -> None:
+    """An hour back: who holds it goes on holding it, and one who is gone loses it after its ttl, not after an hour."""
+    async with clocked() as (clock, host), open_board(host, BOARD, Report, agent="ann") as ann:
+        await ask(ann, AcquireLease(name="payments", token=TOKEN, ttl_ms=10_000))
+        clock.advance(-HOUR_MS)
+        with pytest.raises(LeaseHeld):
+            await gets(ann.lease("payments", timeout=0))
+        (kept,) = await ask(ann, RenewLease(name="payments", token=TOKEN, ttl_ms=10_000))
+        assert kept["expires_ms"] == clock.now_ms() + 10_000
+        await ask(ann, AcquireLease(name="gone", token=OTHER_TOKEN, ttl_ms=10_000))
+        clock.advance(-HOUR_MS)
+        await gets(ann.lease("something else"))
+        clock.advance(10_000)
+        await gets(ann.lease("gone", timeout=0))
