@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -63,37 +63,23 @@ class Run:
 
     title: str
     options: argparse.Namespace
+    conditions: Mapping[str, str]
+    """The command, the machine and the versions."""
 
     @classmethod
     def begin(cls, title: str, parser: argparse.ArgumentParser, *, repeat: int) -> Run:
         """Read the command line; ``repeat`` is the default of ``--repeat``."""
-        parser.add_argument("--repeat", type=_at_least_one, default=repeat, metavar="N", help=f"default {repeat}")
+        parser.add_argument(
+            "--repeat", "--reps", type=_at_least_one, default=repeat, metavar="N", help=f"default {repeat}"
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-        run = cls(title, parser.parse_args())
+        run = cls(title, parser.parse_args(), _conditions())
         if not run.options.json:
             print(title)
             for name, value in run.conditions.items():
                 print(f"  {name:<9} {value}")
             print(flush=True)
         return run
-
-    @property
-    def conditions(self) -> dict[str, str]:
-        """The command, the machine and the versions."""
-        return {
-            "command": shlex.join(["python", *sys.orig_argv[1:]]),
-            "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
-            f"load {os.getloadavg()[0]:.1f} at the start",
-            "disk": _disk(),
-            "versions": ", ".join(
-                [
-                    f"Python {platform.python_version()}",
-                    *(f"{name} {version(name)}" for name in ("pycrdt", "websockets", "uvicorn", "aiosqlite")),
-                    f"SQLite {sqlite3.sqlite_version}",
-                ]
-            ),
-            "commit": _commit(),
-        }
 
     def progress(self, what: str) -> None:
         """Say on stderr what is going on, where somebody is watching."""
@@ -151,6 +137,23 @@ def in_fresh_process(module: str, function: str, *arguments: object) -> dict[str
 def percentile(sorted_samples: Sequence[float], share: float) -> float:
     """The smallest sample that at least ``share`` of all are not above."""
     return sorted_samples[max(0, -int(-share * len(sorted_samples) // 1) - 1)]
+
+
+def _conditions() -> dict[str, str]:
+    return {
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+        f"load {os.getloadavg()[0]:.1f} at the start",
+        "disk": _disk(),
+        "versions": ", ".join(
+            [
+                f"Python {platform.python_version()}",
+                *(f"{name} {version(name)}" for name in ("pycrdt", "websockets", "uvicorn", "aiosqlite")),
+                f"SQLite {sqlite3.sqlite_version}",
+            ]
+        ),
+        "commit": _commit(),
+    }
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
