@@ -3,12 +3,13 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
 INTEROP := tests/interop
 NODE_READY := $(INTEROP)/node_modules/.package-lock.json
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-histories check node bench clean
+.PHONY: help venv demo test test-slow test-histories check node bench bench-peers clean
 
 help:
 	@echo "make demo    five agents on one board, with a server that is killed in the middle"
@@ -17,6 +18,7 @@ help:
 	@echo "make test-histories    200,000 random histories of replicas (COUNT=, FIRST= the seed of the first)"
 	@echo "make check   lint, types and arrows only"
 	@echo "make bench   print the measured figures"
+	@echo "make bench-peers    sync servers side by side, an hour and a half (OPTIONS=--quick: five minutes)"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
 	@echo "make clean   remove the environment, caches and builds"
 
@@ -63,6 +65,15 @@ test-histories: venv
 
 bench: venv
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+# Needs Node, npm and a C compiler: the other servers are installed into a cache outside the project.
+bench-peers: $(BENCH_READY)
+	@$(BIN)/python -m benchmarks.peers --out benchmarks/out $(OPTIONS)
+
+$(BENCH_READY): pyproject.toml $(READY)
+	@echo "Installing what is measured beside CRDT Board"
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e '.[dev,bench]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) $(INTEROP)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

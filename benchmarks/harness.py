@@ -64,14 +64,12 @@ class Run:
     title: str
     options: argparse.Namespace
     conditions: Mapping[str, str]
-    """The command, the machine and the versions."""
+    """The command, the machine and the versions, as they were at the start."""
 
     @classmethod
     def begin(cls, title: str, parser: argparse.ArgumentParser, *, repeat: int) -> Run:
         """Read the command line; ``repeat`` is the default of ``--repeat``."""
-        parser.add_argument(
-            "--repeat", "--reps", type=_at_least_one, default=repeat, metavar="N", help=f"default {repeat}"
-        )
+        parser.add_argument("--repeat", type=_at_least_one, default=repeat, metavar="N", help=f"default {repeat}")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
         run = cls(title, parser.parse_args(), _conditions())
         if not run.options.json:

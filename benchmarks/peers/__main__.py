@@ -83,8 +83,8 @@ def _measure_all(bench: Bench, results: Results, options: argparse.Namespace) ->
         except Exception as error:  # noqa: BLE001  # the boundary of a step: the failure of one server is a result
             results.failures.append(f"{name}: {type(error).__name__}: {error}")
             _note(f"         FAILED: {error}")
-        if options.save:
-            _save(results, options.save)
+        if options.out:
+            _save(results, options.out)
 
 
 def _steps(
@@ -116,8 +116,8 @@ def _report(run: Run, results: Results, facts: dict[str, str]) -> None:
     text = "\n".join([*(f"- {name}: {value}" for name, value in conditions.items()), "", results.to_markdown()])
     whole = json.dumps({"title": run.title, **conditions, **results.to_json()}, indent=2, ensure_ascii=False)
     print(whole if run.options.json else text)
-    if run.options.save:
-        folder: Path = run.options.save
+    if run.options.out:
+        folder: Path = run.options.out
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "peers.json").write_text(whole + "\n")
         (folder / "peers.md").write_text(text)
@@ -145,6 +145,7 @@ def _neighbours(bench: Bench) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.peers",
+        conflict_handler="resolve",
         description="Measure this project's server beside others of the Yjs protocol, in one run on one machine.",
         epilog="measurements: " + "; ".join(f"{each.name}: {each.title}" for each in MEASUREMENTS),
     )
@@ -161,9 +162,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"of {', '.join(servers)}; default all",
     )
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it runs")
-    parser.add_argument(
-        "--save", type=Path, metavar="FOLDER", help="write peers.json, peers.md and peers.svg there too"
-    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write peers.json, peers.md and peers.svg there too")
     parser.add_argument(
         "--cache",
         type=Path,

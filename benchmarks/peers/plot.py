@@ -13,17 +13,19 @@ _OURS, _OTHERS = "#1b6ca8", "#a9b4bd"
 
 
 def draw(results: Results, file: Path) -> None:
-    """Write the picture; its type is that of the name, such as ``.svg``.
+    """Write the picture, unless nothing was measured; its type is that of the name, such as ``.svg``.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
+    rows = list(results.rows())
     import matplotlib  # noqa: PLC0415  # an extra, and slow to load
 
     matplotlib.use("svg")
     from matplotlib import pyplot  # noqa: PLC0415
 
-    rows = list(results.rows())
+    if not rows:
+        return
     lines = -(-len(rows) // _COLUMNS)
     with pyplot.rc_context({"svg.fonttype": "none", "font.size": 8, "svg.hashsalt": "peers"}):
         figure, panels = pyplot.subplots(
