@@ -68,7 +68,7 @@ bench: venv
 
 # Needs Node, npm and a C compiler: the other servers are installed into a cache outside the project.
 bench-peers: $(BENCH_READY)
-	@$(BIN)/python -m benchmarks.peers --out benchmarks/out $(OPTIONS)
+	@$(BIN)/python -m benchmarks.peers --out benchmarks/results $(OPTIONS)
 
 $(BENCH_READY): pyproject.toml $(READY)
 	@echo "Installing what is measured beside CRDT Board"

@@ -24,6 +24,7 @@ from benchmarks.peers.results import Results
 from benchmarks.servers import CLIENT_CORE, can_pin, pinned_to
 
 _T = TypeVar("_T")
+_NAME, _PLOT = "peers", "servers"
 _REPEAT = 3
 _INTERRUPTED = 130
 
@@ -113,23 +114,26 @@ def _at_most(seconds: int) -> Iterator[None]:
 
 def _report(run: Run, results: Results, facts: dict[str, str]) -> None:
     conditions = {**run.conditions, **facts}
-    text = "\n".join([*(f"- {name}: {value}" for name, value in conditions.items()), "", results.to_markdown()])
-    whole = json.dumps({"title": run.title, **conditions, **results.to_json()}, indent=2, ensure_ascii=False)
+    picture = f"{_NAME}-{_PLOT}.svg"
+    text = results.to_markdown(run.title, conditions)
+    result = {"title": run.title, **conditions, **results.to_json(), "plots": [{"name": _PLOT}]}
+    whole = json.dumps(result, indent=2, ensure_ascii=False)
     print(whole if run.options.json else text)
-    if run.options.out:
-        folder: Path = run.options.out
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "peers.json").write_text(whole + "\n")
-        (folder / "peers.md").write_text(text)
-        try:
-            draw(results, folder / "peers.svg")
-        except ImportError:
-            _note("no picture: it needs matplotlib (pip install 'crdt-board[bench]')")
+    if run.options.out is None:
+        return
+    folder: Path = run.options.out
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{_NAME}.json").write_text(whole + "\n")
+    if draw(results, folder / picture):
+        text += f"\n![{run.title}]({picture})\n"
+    else:
+        _note("no picture: there are no figures, or there is no matplotlib (pip install 'crdt-board[bench]')")
+    (folder / f"{_NAME}.md").write_text(text)
 
 
 def _save(results: Results, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "peers.json").write_text(json.dumps(results.to_json(), ensure_ascii=False) + "\n")
+    (folder / f"{_NAME}.json").write_text(json.dumps(results.to_json(), ensure_ascii=False) + "\n")
 
 
 def _neighbours(bench: Bench) -> str:
@@ -162,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"of {', '.join(servers)}; default all",
     )
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it runs")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write peers.json, peers.md and peers.svg there too")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write JSON, a Markdown table and a plot there")
     parser.add_argument(
         "--cache",
         type=Path,

@@ -68,10 +68,11 @@ class Results:
             "failures": self.failures,
         }
 
-    def to_markdown(self) -> str:
-        """The figures, medians with their spread; the hostile frames; what failed; what each store promises."""
+    def to_markdown(self, title: str, conditions: Mapping[str, str]) -> str:
+        """A section: the figures, medians with their spread; hostile frames; what failed; what each store promises."""
         names = [each.name for each in self.contestants]
-        parts = [_table(["", "target", *names], [self._row(metric, by_name) for metric, by_name in self.rows()])]
+        parts = [f"## {title}", "\n".join(f"- {name}: {value}" for name, value in conditions.items())]
+        parts.append(_table(["", "target", *names], [self._row(metric, by_name) for metric, by_name in self.rows()]))
         if self.verdicts:
             cases = dict.fromkeys(case for case, _ in self.verdicts)
             rows = [[case, *(self.verdicts.get((case, name), _MISSING) for name in names)] for case in cases]
@@ -107,4 +108,4 @@ def _number(value: float) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
