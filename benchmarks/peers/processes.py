@@ -67,6 +67,13 @@ class Server:
                 raise RuntimeError(f"{self.contestant.name} did not start: {self._log.read_text()[-_LOG_TAIL:]}")
             time.sleep(_LOOK_SECONDS / 5)
 
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it ends by itself in this time, or has ended."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return not self.is_alive
+
     def stop(self) -> None:
         """Ask it to end, and make it end after ten seconds."""
         self._end(signal.SIGTERM)
