@@ -38,7 +38,7 @@ def main() -> int:
     if sys.platform != "linux":
         raise SystemExit("this comparison reads /proc and uses epoll: it needs Linux")
     signal.signal(signal.SIGTERM, _interrupt)
-    run = Run.begin("Sync servers: ours and others of the Yjs protocol", _parser(), repeat=_REPEAT)
+    run = Run.begin("Sync servers: ours and others of the Yjs protocol", _parser(), repeat=_repeat())
     options = run.options
     needed = sorted({each.needs for each in options.servers if each.needs is not None})
     generator = Generator(build_generator(options.cache), options.cache, is_patient=not options.quick)
@@ -151,7 +151,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.peers",
         conflict_handler="resolve",
         description="Measure this project's server beside others of the Yjs protocol, in one run on one machine.",
-        epilog="measurements: " + "; ".join(f"{each.name}: {each.title}" for each in MEASUREMENTS),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(["measurements:", *(f"  {each.name:<10} {each.title}" for each in MEASUREMENTS)]),
     )
     known = {each.name: each for each in MEASUREMENTS}
     servers = {each.name: each for each in CONTESTANTS}
@@ -175,6 +176,11 @@ def _parser() -> argparse.ArgumentParser:
         help="for the other servers; default %(default)s",
     )
     return parser
+
+
+def _repeat() -> int:
+    """How often unless told: a quick run shows nothing more the second time."""
+    return 1 if "--quick" in sys.argv else _REPEAT
 
 
 def _choice(known: dict[str, _T]) -> Callable[[str], list[_T]]:
