@@ -9,7 +9,7 @@ NODE_READY := $(INTEROP)/node_modules/.package-lock.json
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-histories check node bench bench-compare clean
+.PHONY: help venv demo test test-slow test-histories check node bench bench-compare bench-peers clean
 
 help:
 	@echo "make demo    five agents on one board, with a server that is killed in the middle"
@@ -19,6 +19,7 @@ help:
 	@echo "make check   lint, types and arrows only"
 	@echo "make bench   measure everything, half an hour; ONLY='micro growth' for some (benchmarks/README.md)"
 	@echo "make bench-compare BASE=<revision>    the same benchmarks on another revision and here, in turn"
+	@echo "make bench-peers    sync servers side by side, an hour and a half (OPTIONS=--quick: five minutes)"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
 	@echo "make clean   remove the environment, caches and builds"
 
@@ -69,6 +70,10 @@ bench: $(BENCH_READY)
 bench-compare: venv
 	@test -n "$(BASE)" || { echo "say what to compare with: make bench-compare BASE=<revision>" >&2; exit 1; }
 	@$(BIN)/python -m benchmarks.compare $(BASE) $(ONLY)
+
+# Needs Node, npm and a C compiler: the other servers are installed into a cache outside the project.
+bench-peers: $(BENCH_READY)
+	@$(BIN)/python -m benchmarks.peers --out benchmarks/results $(OPTIONS)
 
 $(BENCH_READY): pyproject.toml $(READY)
 	@echo "Installing what is measured beside CRDT Board"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from pydantic import JsonValue
 
@@ -38,6 +41,20 @@ class UpdatesReceived:
     updates: tuple[bytes, ...]
     last_number: int | None
     is_difference: bool = False
+
+
+def by_agent(received: Iterable[UpdatesReceived]) -> Iterator[list[UpdatesReceived]]:
+    """Events in their order, those of one agent in a row together."""
+    for _, group in itertools.groupby(received, key=attrgetter("agent")):
+        yield list(group)
+
+
+def joined(received: Sequence[UpdatesReceived]) -> UpdatesReceived:
+    """Several events of one agent as one; none is a difference."""
+    if len(received) == 1:
+        return received[0]
+    updates = tuple(itertools.chain.from_iterable(event.updates for event in received))
+    return UpdatesReceived(received[-1].agent, updates, received[-1].last_number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,15 @@ class InlineFrames(Connection):
     inline: Callable[[bytes], bool] | None = None
     """Handles a whole binary frame and returns True, or leaves it and returns False. Must not raise and not wait."""
 
+    arrived: Callable[[], None] | None = None
+    """Called when `inline` was given all frames that arrived at once. Must not raise and not wait."""
+
     _is_waiting = False
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.arrived is not None:
+            self.arrived()
 
     async def next_message(self) -> str | bytes:
         """As ``recv``."""

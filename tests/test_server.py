@@ -18,6 +18,7 @@ import pycrdt
 import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
+from websockets.frames import Frame, Opcode
 from websockets.typing import Subprotocol
 
 from crdt_board import Board, ConnectionFailed, open_board, wire
@@ -397,6 +398,23 @@ async def test_damaged_push_is_asked_for_again(shared_server: ServerProcess, boa
                 pass
         await socket.send(push)
         await eventually(lambda: other.text("draft") == "arrives", "the update has arrived")
+
+
+async def test_a_bad_update_among_good_ones(shared_server: ServerProcess, board_id: str) -> None:
+    """Of updates that arrive at once, those before a bad one are stored, and none behind it."""
+    updates: list[bytes] = []
+    doc: pycrdt.Doc[Any] = pycrdt.Doc()
+    doc.observe(lambda event: updates.append(event.update))
+    plan = doc.get("plan", type=pycrdt.Array)
+    for number in range(4):
+        plan.append(str(number))
+    updates.insert(2, b"\x01\x02\x03\x04\x05")
+    frames = [Frame(Opcode.BINARY, wire.encode_update(update)).serialize(mask=True) for update in updates]
+    async with stock_socket(shared_server.url, board_id) as socket:
+        socket.transport.write(b"".join(frames))
+        assert await close_code(socket) == CLOSINGS["malformed_update"].close_code
+    async with connect(shared_server.url, board_id, Report, agent="reader") as reader:
+        assert reader.state.plan == ["0", "1"]
 
 
 async def test_nested_update_closes_its_sender_only(shared_server: ServerProcess, board_id: str) -> None:

@@ -30,6 +30,8 @@ from crdt_board.events import (
     SyncRequested,
     UpdatesReceived,
     Welcomed,
+    by_agent,
+    joined,
 )
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.presence import PresenceState
@@ -197,6 +199,21 @@ def test_pushed_updates_are_handed_out_once_each(own: ServerSession) -> None:
     assert own.receive(push(1, b"a", b"b")) == [UpdatesReceived("planner", (b"a", b"b"), 2)]
     assert own.receive(push(1, b"a", b"b")) == [UpdatesReceived("planner", (), 2)]
     assert own.receive(push(2, b"b", b"c")) == [UpdatesReceived("planner", (b"c",), 3)]
+
+
+def test_updates_that_arrive_at_once_are_joined_by_agent() -> None:
+    """Those of one agent in a row are one event, numbered as its last, also when that repeats what was received."""
+    received = [
+        UpdatesReceived("planner", (b"a", b"b"), 2),
+        UpdatesReceived("planner", (), 2),
+        UpdatesReceived("writer", (b"c",), 3),
+        UpdatesReceived("planner", (b"d",), 4),
+    ]
+    assert [joined(group) for group in by_agent(received)] == [
+        UpdatesReceived("planner", (b"a", b"b"), 2),
+        UpdatesReceived("writer", (b"c",), 3),
+        UpdatesReceived("planner", (b"d",), 4),
+    ]
 
 
 def test_a_gap_is_complained_of_once(own: ServerSession) -> None:

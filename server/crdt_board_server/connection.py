@@ -71,6 +71,7 @@ class Peer:
         self._ack: tuple[int, int] | None = None
         self._resyncs = 0  # receipts of what was submitted before the latest one acknowledge nothing
         self._has_asked = False
+        self._arrived: list[events.UpdatesReceived] = []
         self._requests: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
         self._has_model = False
@@ -175,7 +176,7 @@ class Peer:
     async def _serve(self) -> None:
         if self.kind == "stock":
             self._send(self._session.step1(await self._engine.read(Document.state_vector)))
-        self._socket.inline = self._take
+        self._socket.inline, self._socket.arrived = self._take, self._submit_arrived
         while True:
             message = await self._socket.next_message()
             if self._cut_off:
@@ -186,7 +187,7 @@ class Peer:
                 await self._socket.drain()  # invariant 3
 
     def _take(self, data: bytes) -> bool:
-        """Submit updates as they arrive; everything else, and updates when they must wait, is handled by `_serve`."""
+        """Collect updates as they arrive; everything else, and updates when they must wait, is handled by `_serve`."""
         if not is_push(data) or self._socket.paused or not self._engine.has_room:
             return False
         if self._cut_off:
@@ -194,13 +195,28 @@ class Peer:
         try:
             for event in self._session.receive(data):
                 if isinstance(event, events.UpdatesReceived):
-                    self._submit(event)
+                    self._arrived.append(event)
                 elif isinstance(event, events.ResyncNeeded):
                     self._send(self._session.resync(event.after))  # now: later pushes may be handled before any task
                     self._start_request(self._ask_for_state())
         except BoardError as error:
             self.end(error)
         return True
+
+    def _submit_arrived(self) -> None:
+        """Submit what has arrived at once together: of a small update, most of the cost is that of its submission."""
+        if not self._arrived:
+            return
+        arrived, self._arrived = self._arrived, []
+        try:
+            for group in events.by_agent(arrived):
+                try:
+                    self._submit(events.joined(group))
+                except BoardError:  # nothing of it was queued: all that came before the bad one counts
+                    for event in group:
+                        self._submit(event)
+        except BoardError as error:
+            self.end(error)
 
     async def _handle(self, event: events.ServerEvent) -> None:
         match event:

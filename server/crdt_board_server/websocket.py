@@ -75,11 +75,10 @@ class Peers:
 
 
 class _Acceptor:
-    """What a `ServerConnection` calls its server."""
+    """What a `ServerConnection` calls its server; one for all."""
 
     def __init__(self, peers: Peers) -> None:
         self.handler_tasks: set[asyncio.Task[None]] = set()
-        self.all_connections: set[ServerConnection] = set()
         self.logger = _wire_logger
         self._peers = peers
 
@@ -109,24 +108,24 @@ class _Acceptor:
     async def _serve(self, connection: BoardConnection) -> None:
         assert connection.request is not None
         board_id, agent = _address(connection.request, self._peers.limits)
+        connection.forget_handshake()
         kind: PeerKind = "own" if connection.subprotocol == SUBPROTOCOL else "stock"
         peer = connection.peer = Peer(connection, kind, agent, self._peers.limits)
         self._peers.add(peer)
-        self.all_connections.add(connection)
         connection.start_keepalive()
         try:
             async with connection:
                 await peer.run(self._peers.rooms, board_id)
         finally:
             self._peers.remove(peer)
-            self.all_connections.discard(connection)
 
 
 class BoardConnection(InlineFrames, ServerConnection):
     """A websocket connection that uvicorn accepted on its port."""
 
     peers: Peers
-    """Set by `board_protocol`."""
+    acceptor: _Acceptor
+    """Both set by `board_protocol`."""
 
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: object = None
@@ -140,7 +139,7 @@ class BoardConnection(InlineFrames, ServerConnection):
         )
         super().__init__(
             protocol,
-            _Acceptor(self.peers),  # type: ignore[arg-type]  # the part of websockets' Server that it uses
+            self.acceptor,  # type: ignore[arg-type]  # the part of websockets' Server that it uses
             ping_interval=_PING_SECONDS,
             ping_timeout=_PONG_SECONDS,
             close_timeout=_CLOSE_SECONDS,
@@ -149,6 +148,12 @@ class BoardConnection(InlineFrames, ServerConnection):
         )
         self.peer: Peer | None = None
         self._server_state = server_state
+
+    def forget_handshake(self) -> None:
+        """Let go of the headers, 3 KiB that nobody needs any more. websockets keeps what held them for good."""
+        for message in (self.request, self.response):
+            if message is not None:
+                message.headers.clear()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._server_state.connections.add(self)  # type: ignore[arg-type]  # uvicorn calls only `shutdown` on it
@@ -174,7 +179,7 @@ class BoardConnection(InlineFrames, ServerConnection):
 
 def board_protocol(peers: Peers) -> type[BoardConnection]:
     """The class to give uvicorn as its ``ws`` protocol; uvicorn makes the instances, hence a class for each server."""
-    return type("BoardConnection", (BoardConnection,), {"peers": peers})
+    return type("BoardConnection", (BoardConnection,), {"peers": peers, "acceptor": _Acceptor(peers)})
 
 
 def _check_request(connection: ServerConnection, request: Request) -> Response | None:

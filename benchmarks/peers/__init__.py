@@ -1,0 +1,1 @@
+"""Yjs servers side by side: ours, and others from their registries. ``python -m benchmarks.peers --help``."""

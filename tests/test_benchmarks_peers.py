@@ -1,0 +1,88 @@
+"""The comparison of sync servers runs, in its smallest form and with our server only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+_PROJECT = Path(__file__).resolve().parent.parent
+_INTERRUPTED = 130
+_DEADLINE_SECONDS = 90.0
+"""It takes a few seconds, and starts six processes: a busy machine may take much longer."""
+
+
+@pytest.fixture(autouse=True)
+def _tools() -> None:
+    """A C compiler and Linux are needed: skipped on a laptop, a failure in CI."""
+    missing = None if sys.platform == "linux" and shutil.which("cc") else "needs Linux and a C compiler (cc)"
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+
+
+@contextlib.asynccontextmanager
+async def _comparison(folder: Path, only: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A small comparison that keeps all its files in ``folder``, for a bounded time."""
+    options = ["--quick", "--repeat", "1", "--servers", "crdt-board", "--only", only, "--json"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.peers", *options, "--cache", str(folder), "--out", str(folder)),
+        cwd=_PROJECT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_DEADLINE_SECONDS):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.communicate()
+
+
+async def test_a_comparison_measures_and_says_what_survived(tmp_path: Path) -> None:
+    """Figures come out as JSON and as Markdown, and all that a reader saw before ``kill -9`` is still there."""
+    async with _comparison(tmp_path, "bursts,survival") as process:
+        said, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    result = json.loads(said)
+    medians = {each["name"]: each["servers"]["crdt-board"]["median"] for each in result["figures"]}
+    assert medians["kept after kill -9, of 50 at once"] == 50
+    assert medians["10 clients, 50 updates each at once"] > 0
+    assert result["failures"] == []
+    assert "| kept after kill -9, of 50 at once |" in (tmp_path / "peers.md").read_text()
+
+
+async def test_an_interrupted_comparison_leaves_nothing_running(tmp_path: Path) -> None:
+    """Ctrl-C ends the server too, removes its files, and still reports."""
+    async with _comparison(tmp_path, "latency") as process:
+        while not list(tmp_path.glob("peer-*/data/boards.db")):
+            await asyncio.sleep(0)
+        process.send_signal(signal.SIGINT)
+        said, _ = await process.communicate()
+    assert process.returncode == _INTERRUPTED
+    assert json.loads(said)["failures"] == []
+    assert list(tmp_path.glob("peer-*")) == []
+    assert not _processes_on(tmp_path)
+
+
+def _processes_on(folder: Path) -> list[str]:
+    found: list[str] = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = command.read_bytes().decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        if str(folder) in words:
+            found.append(words)
+    return found
