@@ -24,6 +24,8 @@ from crdt_board.errors import (
     Conflict,
     ConnectionFailed,
     CursorMoved,
+    EffectInDoubt,
+    EffectLost,
     IdempotencyMismatch,
     InvalidBoardId,
     InvalidValue,
@@ -32,10 +34,12 @@ from crdt_board.errors import (
     LimitExceeded,
     MalformedUpdate,
     ModelError,
+    NotDone,
     NotFound,
     ProtocolError,
     ReactionLost,
     SchemaMismatch,
+    StepLost,
     StoreUnavailable,
     TaskLost,
     TaskMismatch,
@@ -61,6 +65,7 @@ from crdt_board.team.claims import ClaimedTask
 from crdt_board.team.following import Follower
 from crdt_board.team.leases import Lease
 from crdt_board.team.reactions import Event
+from crdt_board.team.steps import StepResult
 from crdt_board.team.task_info import Task
 from crdt_board.version import __version__
 from crdt_board.violation import Violation
@@ -97,6 +102,8 @@ __all__ = [
     "Decision",
     "Difference",
     "EditStream",
+    "EffectInDoubt",
+    "EffectLost",
     "Event",
     "Follower",
     "Fork",
@@ -115,6 +122,7 @@ __all__ = [
     "Min",
     "ModelError",
     "News",
+    "NotDone",
     "NotFound",
     "PathEdit",
     "Pointer",
@@ -125,6 +133,8 @@ __all__ = [
     "SchemaMismatch",
     "Scratch",
     "StateDiff",
+    "StepLost",
+    "StepResult",
     "StoreUnavailable",
     "Stretch",
     "Strict",

@@ -20,6 +20,7 @@ from crdt_board.changes import Changes
 from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, check_decisions
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
 from crdt_board.coordination.operations import Operation
+from crdt_board.coordination.steps import ReopenSteps
 from crdt_board.document import field_of
 from crdt_board.errors import (
     BadRequest,
@@ -367,7 +368,8 @@ class Board(BoardPast[M], BoardTeam):
     ) -> Checkpoint:
         """Commit the state that a version had as a new version: nothing is erased, and offline replicas follow.
 
-        What others write at the same time merges with it. `Max` and `Min` fields keep what they have reached.
+        What others write at the same time merges with it. `Max` and `Min` fields keep what they have reached. Steps
+        that were done since are forgotten, and run again; effects took place, and stay.
 
         Raises:
             VersionConflict: a commit came in between; nothing was changed.
@@ -375,7 +377,12 @@ class Board(BoardPast[M], BoardTeam):
         """
         expected = self.version
         operations, wire = self._view.restoration(await self.at(version))
-        request = commit_request(step=step, agent=self._agent, expected_version=expected)
+        request = commit_request(
+            step=step,
+            agent=self._agent,
+            expected_version=expected,
+            operations=(ReopenSteps(version=self._wanted_version(version)[0]),),
+        )
         request = request.model_copy(update={"findings": self._findings(operations)})
         return await self._send_commit(request, operations, wire, timeout)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
 from crdt_board.board_link import BoardSession
-from crdt_board.checkpoints import Checkpoint
+from crdt_board.board_once import BoardOnce
 from crdt_board.commit_arguments import check_number
 from crdt_board.coordination.approvals import DEFAULT_OPTIONS, ApprovalRecord, Decision
 from crdt_board.coordination.leases import LeaseRecord
-from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.records import NAME_CHARS_MAX
 from crdt_board.document import field_of
 from crdt_board.limits import check_name
@@ -28,7 +26,7 @@ from crdt_board.team.leases import Lease
 from crdt_board.team.places import Pattern
 from crdt_board.team.reactions import Condition, Reactor, Work
 from crdt_board.team.tasks import Tasks
-from crdt_board.views import Patch, View
+from crdt_board.views import View
 
 _Work = TypeVar("_Work", bound=Work)
 
@@ -38,7 +36,7 @@ REACTION_CHARS_MAX = 100
 _PRIORITY_MAX = 1_000_000
 
 
-class BoardTeam:
+class BoardTeam(BoardOnce):
     """What an agent's handle on a board offers for working with other agents and with people."""
 
     _session: BoardSession
@@ -234,14 +232,3 @@ class BoardTeam:
             NotFound: there is no such approval.
         """
         return await approvals.withdraw(self._desk, approval_id)
-
-    @abstractmethod
-    async def _commit_with(
-        self,
-        step: str,
-        patch: Patch | None,
-        operations: Sequence[Operation],
-        lease: Lease | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> Checkpoint:
-        """Commit together with operations; ``metadata`` is what describes the step, as arguments of `Board.commit`."""

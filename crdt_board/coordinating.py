@@ -156,15 +156,17 @@ def begin_anew(document: Document) -> None:
         document.capture(lambda: document.write_records(changes))
 
 
-def undo_of_merge(before: Mapping[str, Record], document: Document) -> dict[str, JsonValue]:
+def undo_of_merge(before: Mapping[str, Record], document: Document, version: int) -> dict[str, JsonValue]:
     """What brings the records back to those of ``before`` after a fork was merged: its tasks and the like stay with it.
 
     Effects that took place and steps that were done there come along, where the board has none of that name.
+    ``version`` is the one that the merge makes.
     """
     now = document.ledger.everything()
-    changes: dict[str, JsonValue] = {
-        key: None for key, record in now.items() if key not in before and not record.comes_back
-    }
+    changes: dict[str, JsonValue] = {}
+    for key, record in now.items():
+        if key not in before and (merged := record.as_merged(version)) != record:
+            changes[key] = None if merged is None else stored(merged)
     changes.update((key, stored(record)) for key, record in before.items() if now.get(key) != record)
     return changes
 

@@ -26,12 +26,16 @@
     │   ├── CursorMoved       somebody else follows under the same name
     │   ├── ReactionLost      a reaction took too long, and is somebody else's to run
     │   ├── ApprovalClosed    the approval was decided, expired, superseded or withdrawn before
-    │   └── ApprovalMismatch  the approval is about something else than what was seen
+    │   ├── ApprovalMismatch  the approval is about something else than what was seen
+    │   ├── EffectInDoubt     whether something took place outside is not known; somebody must look, and say so
+    │   ├── EffectLost        somebody has resolved an effect that was still running
+    │   └── StepLost          somebody else has begun a step that was still running
     └── Unavailable           nothing was decided; the same call may succeed later
         ├── StoreUnavailable  the store did not answer or refused to write
         ├── BoardCorrupt      stored history does not verify; nothing is written until it is repaired
         ├── ArtifactCorrupt   what is stored of an artifact has another hash than its name
         ├── ConnectionFailed  no server, or it went away and did not come back in time
+        ├── NotDone           raised by the function of an effect: nothing took place, it may run again
         └── BoardClosed       the board was closed by this process
 
 ``code`` is part of the public interface and never changes its meaning. Data is kept in attributes, so that
@@ -225,6 +229,28 @@ class ApprovalMismatch(Conflict):
     code = "approval_mismatch"
 
 
+class EffectInDoubt(Conflict):
+    """``effect`` and ``key`` name it, ``agent`` is who ran it, ``since_ms`` when that began, and ``reason`` says why it
+    is not known whether it took place.
+
+    It stays so until `Board.resolve_effect`, and nobody runs it again before.
+    """
+
+    code = "effect_in_doubt"
+
+
+class EffectLost(Conflict):
+    """``effect`` and ``key`` name it. It took place, and it may take place a second time, or has."""
+
+    code = "effect_lost"
+
+
+class StepLost(Conflict):
+    """``step`` is its name. What this run did is not committed."""
+
+    code = "step_lost"
+
+
 class Unavailable(BoardError):
     code = "unavailable"
     retryable = True
@@ -250,6 +276,12 @@ class ArtifactCorrupt(Unavailable):
 
 class ConnectionFailed(Unavailable):
     code = "connection_failed"
+
+
+class NotDone(Unavailable):
+    """For the function that is given to `Board.effect`: it knows that nothing took place outside."""
+
+    code = "not_done"
 
 
 class BoardClosed(Unavailable):

@@ -258,7 +258,7 @@ def plan_commit(
         return None
     resolved = resolved_by(document, loaded.fold, request, unfolded)
     commit.resolved = tuple(resolved.values())
-    updates = _apply_commit(document, commit, limits, resolved, committer)
+    updates = _apply_commit(loaded, commit, limits, resolved, committer)
     if updates is None:
         return None
     paths = bounded_paths(document.take_touched(), limits.entry_paths_max)
@@ -276,7 +276,7 @@ def plan_commit(
 
 
 def _apply_commit(
-    document: Document,
+    loaded: LoadedBoard,
     commit: CommitItem,
     limits: Limits,
     resolved: Iterable[str],
@@ -287,7 +287,7 @@ def _apply_commit(
     Raises:
         Poisoned: as `plan_commit`.
     """
-    patch = commit.request.patch
+    document, patch = loaded.document, commit.request.patch
 
     def write() -> None:
         apply_patch(document, patch, committer)
@@ -300,7 +300,7 @@ def _apply_commit(
         check_patch(document, patch)
         sizes = sizes_of(document, patch)
         if commit.merged is not None:
-            updates = _merge(document, commit.merged)
+            updates = _merge(document, commit.merged, loaded.fold.version + 1)
         else:
             update = document.capture(write)
             updates = [] if update == EMPTY_UPDATE else document.apart(update)
@@ -317,13 +317,13 @@ def _apply_commit(
     return updates
 
 
-def _merge(document: Document, merged: Merged) -> list[bytes]:
+def _merge(document: Document, merged: Merged, version: int) -> list[bytes]:
     """The updates that bring what a fork has written into the document, without its leases, tasks and the like."""
     before = document.ledger.everything()
     update = document.news_in(merged.update)
     if update == EMPTY_UPDATE:
         return []
-    own = undo_of_merge(before, document)
+    own = undo_of_merge(before, document, version)
     return [update, document.capture(lambda: document.write_records(own))] if own else [update]
 
 

@@ -68,6 +68,12 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
         runner.run(process.stop())
 
 
+@pytest.fixture(params=["embedded", "served"])
+def either_url(request: pytest.FixtureRequest) -> str | None:
+    """None, then the address of a server: for tests that say the same wherever the writer is."""
+    return request.getfixturevalue("shared_server").url if request.param == "served" else None
+
+
 @pytest.fixture
 def board_id(request: pytest.FixtureRequest) -> str:
     """A board that no other test uses."""

@@ -17,19 +17,24 @@ from crdt_board import (
     BoardHost,
     Candidate,
     Candidates,
+    Checkpoint,
     EditStream,
     LiveCandidates,
     LiveRecordList,
     Max,
     Min,
+    StepResult,
     Strict,
     Violation,
     candidates_of,
     items_of,
     migrates,
     open_board,
+    sync,
 )
 from crdt_board.schema import BoardModel, Counter, Text
+from crdt_board.sync import BlockingBoard
+from crdt_board_client.sync import connect
 
 
 class Level(Enum):
@@ -230,3 +235,48 @@ def bare(state: Bare) -> None:
     state.plan.append("a")
     state.draft.append("b")
     state.tokens += 1
+
+
+async def steps_and_effects(board: Board[Migration]) -> None:
+    async def ticket() -> int:
+        return 7
+
+    assert_type(await board.effect("ticket", "k", ticket), int)
+    assert_type(await board.effect("ticket", "k", lambda: "x"), str)
+
+    @board.step("extract")
+    async def extract(path: str, *, limit: int = 3) -> StepResult[list[str]]:
+        return StepResult([path] * limit, patch={"status": "DONE"}, confidence=0.5)
+
+    @board.step("count", key=lambda path: path)
+    async def count(path: str) -> int:
+        return len(path)
+
+    @board.step("plain")
+    def plain(path: str) -> StepResult[Finding]:
+        return StepResult(Finding(title=path))
+
+    assert_type(await extract("a", limit=2), list[str])
+    assert_type(await count("a"), int)
+    assert_type(await plain("a"), Finding)
+
+
+def blocking() -> None:
+    with connect("ws://127.0.0.1:8765", "job", Migration, agent="a") as board:
+        assert_type(board, BlockingBoard[Migration])
+        assert_type(board.state.plan, list[str])
+        assert_type(board.commit("step", patch={"status": "DONE"}, expected_version=1), Checkpoint)
+        assert_type(board.snapshot(), Migration)
+        assert_type(board.at(3).plan, list[str])
+        assert_type(board.checkpoints(limit=3), list[Checkpoint])
+        assert_type(board.effect("ticket", "k", lambda: 7), int)
+        with board.lease("payments", ttl=5) as lease:
+            assert_type(lease.fence, int)
+
+        @board.step("extract")
+        def extract(path: str) -> StepResult[int]:
+            return StepResult(len(path))
+
+        assert_type(extract("a"), int)
+    with sync.open_board("boards.db", "job", agent="a") as plain:
+        plain.state["anything"] = 1

@@ -14,9 +14,11 @@ from pydantic import JsonValue, ValidationError
 
 from crdt_board.coordination.approvals import ApprovalRecord
 from crdt_board.coordination.cursors import CursorRecord
+from crdt_board.coordination.effects import EffectRecord
 from crdt_board.coordination.leases import FenceRecord, LeaseRecord
 from crdt_board.coordination.reactions import ReactionRecord
 from crdt_board.coordination.records import Index, Record, stored
+from crdt_board.coordination.steps import StepRecord
 from crdt_board.coordination.task_record import TaskRecord
 from crdt_board.wire_values import document_wire
 
@@ -29,6 +31,8 @@ RECORDS: dict[str, type[Record]] = {
         LeaseRecord,
         ReactionRecord,
         TaskRecord,
+        EffectRecord,
+        StepRecord,
     )
 }
 """Every kind of record by its prefix."""

@@ -7,16 +7,24 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination import approvals, cursors, leases, reactions, task_operations, tasks
+from crdt_board.coordination import approvals, cursors, effects, leases, reactions, steps, task_operations, tasks
 from crdt_board.coordination.approvals import ApprovalOperation
 from crdt_board.coordination.cursors import CursorOperation
+from crdt_board.coordination.effects import EffectOperation
 from crdt_board.coordination.leases import LeaseOperation
 from crdt_board.coordination.ledger import Draft
 from crdt_board.coordination.reactions import ReactionOperation
+from crdt_board.coordination.steps import StepOperation
 from crdt_board.coordination.task_operations import TaskOperation
 
 Operation = Annotated[
-    LeaseOperation | TaskOperation | CursorOperation | ReactionOperation | ApprovalOperation,
+    LeaseOperation
+    | TaskOperation
+    | CursorOperation
+    | ReactionOperation
+    | EffectOperation
+    | StepOperation
+    | ApprovalOperation,
     Field(discriminator="op"),
 ]
 
@@ -44,6 +52,16 @@ _DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
     approvals.AskApproval: approvals.ask,
     approvals.DecideApproval: approvals.decide,
     approvals.WithdrawApproval: approvals.withdraw,
+    effects.BeginEffect: effects.begin,
+    effects.RenewEffect: effects.renew,
+    effects.FinishEffect: effects.finish,
+    effects.AbandonEffect: effects.abandon,
+    effects.ResolveEffect: effects.resolve,
+    steps.BeginStep: steps.begin,
+    steps.RenewStep: steps.renew,
+    steps.FinishStep: steps.finish,
+    steps.ReleaseStep: steps.release,
+    steps.ReopenSteps: steps.reopen,
 }
 
 

@@ -50,9 +50,6 @@ class Record(Frozen):
     index: ClassVar[type[Index] | None] = None
     """Made without arguments, one for each `Ledger`."""
 
-    comes_back: ClassVar[bool] = False
-    """Whether a record that a fork made comes with its merge, where the board has none of that name."""
-
     name: str
 
     @property
@@ -63,6 +60,13 @@ class Record(Frozen):
     def in_fork(self) -> Self | None:
         """The record that a fork begins with; None when it begins without: nobody is at work there yet."""
         return self
+
+    def as_merged(self, version: int) -> Self | None:
+        """The record that comes with the merge of a fork that made it, where the board has none of that name.
+
+        None when it stays with the fork. ``version`` is the one that the merge makes.
+        """
+        return None
 
     @property
     def is_busy(self) -> bool:

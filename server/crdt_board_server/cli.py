@@ -1,5 +1,5 @@
-"""The command line: ``crdt-board serve`` and ``demo``; those over boards are in `looking`, `changing`, `working` and
-`deciding`."""
+"""The command line: ``crdt-board serve`` and ``demo``; those over boards are in `looking`, `changing`, `working`,
+`deciding` and `resolving`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from crdt_board import __version__
-from crdt_board_server import artifact_commands, changing, deciding, looking, working
+from crdt_board_server import artifact_commands, changing, deciding, looking, resolving, working
 
 app = typer.Typer(
     name="crdt-board",
@@ -23,6 +23,7 @@ app = typer.Typer(
 
 looking.add_commands(app)
 changing.add_commands(app)
+resolving.add_commands(app)
 app.add_typer(artifact_commands.app)
 working.add_commands(app)
 deciding.add_commands(app)

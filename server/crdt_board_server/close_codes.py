@@ -55,10 +55,14 @@ CLOSINGS: dict[str, Closing] = {
     "approval_mismatch": Closing(4451, 409),
     "board_corrupt": Closing(4420, 500),
     "artifact_corrupt": Closing(4421, 500),
+    "effect_in_doubt": Closing(4440, 409),
+    "effect_lost": Closing(4441, 409),
+    "step_lost": Closing(4442, 409),
     "unavailable": Closing(4510, 503),
     "store_unavailable": Closing(4511, 503),
     "connection_failed": Closing(4512, 503),
     "board_closed": Closing(4513, 503),
+    "not_done": Closing(4540, 503),
 }
 """By `BoardError.code`; complete."""
 

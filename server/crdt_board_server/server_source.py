@@ -30,6 +30,7 @@ from crdt_board_server.api.answers import (
     ViolationPage,
 )
 from crdt_board_server.approval_sources import ApprovalSource, ServedApprovals
+from crdt_board_server.effect_sources import EffectSource, ServedEffects
 from crdt_board_server.sources import Progress
 from crdt_board_server.team_sources import ServerTeam, TeamSource
 
@@ -55,6 +56,7 @@ class ServerSource:
         self._address = address
         self.approvals: ApprovalSource = ServedApprovals(self._ask)
         self.team: TeamSource = ServerTeam(self._ask)
+        self.effects: EffectSource = ServedEffects(self._ask)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []

@@ -36,6 +36,7 @@ from crdt_board_server.api.answers import (
     JournalEntry,
 )
 from crdt_board_server.approval_sources import ApprovalSource, StoredApprovals
+from crdt_board_server.effect_sources import EffectSource, StoredEffects
 from crdt_board_server.team_sources import StoreTeam, TeamSource
 
 _PAGE = 1_000
@@ -55,6 +56,9 @@ class Source(Protocol):
     def team(self) -> TeamSource:
         """Their leases, tasks and agents."""
         ...
+
+    @property
+    def effects(self) -> EffectSource: ...
 
     async def boards(self) -> list[BoardInfo]: ...
 
@@ -153,6 +157,7 @@ class StoreSource:
         self._store = host.store
         self.approvals: ApprovalSource = StoredApprovals(host)
         self.team: TeamSource = StoreTeam(host)
+        self.effects: EffectSource = StoredEffects(host)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []

@@ -9,6 +9,7 @@ from crdt_board_server.api.changing import add_changing
 from crdt_board_server.api.committing import add_committing
 from crdt_board_server.api.keeping import add_keeping
 from crdt_board_server.api.reading import add_reading
+from crdt_board_server.api.resolving import add_resolving
 from crdt_board_server.api.teamwork import add_teamwork
 from crdt_board_server.api.watching import add_watching
 from crdt_board_server.rooms import Rooms
@@ -25,4 +26,5 @@ def board_routes(rooms: Rooms) -> APIRouter:
     add_watching(routes, host)
     add_approving(routes, host)
     add_teamwork(routes, rooms)
+    add_resolving(routes, host)
     return routes

@@ -1,0 +1,112 @@
+"""The commands about what is done once: ``steps effects resolve``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue, ValidationError
+
+from crdt_board_server.api.effect_answers import BoardEffect, BoardStep, ResolutionRequest
+from crdt_board_server.terminal import (
+    DATABASE,
+    Agent,
+    AsJson,
+    Board,
+    Database,
+    Server,
+    fail,
+    plain,
+    print_json,
+    print_table,
+    run,
+    show_time,
+)
+
+_RESULT_CHARS = 60
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    for command in (steps, effects, resolve):
+        app.command()(command)
+
+
+def steps(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
+    """List the steps of a board: which are done, which run, and which are to be run again."""
+    found = run(db, url, lambda source: source.effects.steps(board))
+    if as_json:
+        print_json([plain(each) for each in found])
+        return
+    headings = ("step", "state", "agent", "begun", "runs", "version", "output")
+    print_table(headings, [_step_row(each) for each in found], "no steps yet")
+
+
+def effects(
+    board: Board,
+    *,
+    in_doubt: Annotated[bool, typer.Option("--in-doubt", help="Only those that somebody has to resolve.")] = False,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what is done outside at most once: running, in doubt, or done with its result."""
+    found = run(db, url, lambda source: source.effects.effects(board))
+    found = [each for each in found if each.state == "in_doubt" or not in_doubt]
+    if as_json:
+        print_json([plain(each) for each in found])
+        return
+    headings = ("effect", "key", "state", "agent", "since", "result, or what is known")
+    print_table(headings, [_effect_row(each) for each in found], "none is in doubt" if in_doubt else "no effects yet")
+
+
+def resolve(
+    board: Board,
+    effect: Annotated[str, typer.Argument(help="Its name, as `crdt-board effects` shows it.", show_default=False)],
+    key: Annotated[str, typer.Argument(help="Its key.", show_default=False)],
+    *,
+    took_place: Annotated[
+        bool, typer.Option("--took-place/--not-done", help="What you have found outside.", show_default=False)
+    ],
+    result: Annotated[str, typer.Option(help="What it gave, as JSON, when it took place.")] = "null",
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say of an effect that is in doubt whether it took place: look at the outside system first.
+
+    With --took-place everybody who asks for it gets the --result; with --not-done the next agent that asks runs it.
+    """
+    try:
+        parsed: JsonValue = json.loads(result)
+        wanted = ResolutionRequest(effect=effect, key=key, took_place=took_place, result=parsed, agent=agent)
+    except ValidationError as error:
+        fail(f"{error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}")
+    except ValueError as error:
+        fail(f"--result is not JSON: {error}; a text needs quotes, as --result '\"done\"'")
+    resolved = run(db, url, lambda source: source.effects.resolve(board, wanted))
+    if as_json:
+        print_json({"effect": None if resolved is None else plain(resolved)})
+    elif resolved is None:
+        typer.echo(f"{effect} {key} did not take place, and may run again")
+    else:
+        typer.echo(f"{effect} {key} took place; its result is {json.dumps(resolved.result)}")
+
+
+def _step_row(step: BoardStep) -> tuple[str, ...]:
+    is_done = step.state == "done"
+    version, output = (str(step.version), _short(step.output)) if is_done else ("", "")
+    return step.step, step.state, step.agent, show_time(step.begun_ms), str(step.runs), version, output
+
+
+def _effect_row(effect: BoardEffect) -> tuple[str, ...]:
+    known = effect.reason if effect.state == "in_doubt" else _short(effect.result) if effect.state == "done" else ""
+    state = effect.state.replace("_", " ")
+    return effect.effect, effect.key, state, effect.agent, show_time(effect.since_ms), known
+
+
+def _short(value: JsonValue) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _RESULT_CHARS else f"{text[:_RESULT_CHARS]}…"
