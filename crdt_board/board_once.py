@@ -164,7 +164,8 @@ class BoardOnce:
     @property
     def steps(self) -> list[StepRecord]:
         """Steps that were begun, as this replica knows it, in the order in which they were begun first."""
-        return sorted(self._desk.ledger.all(StepRecord).values(), key=lambda record: (record.begun_at, record.begun_ms))
+        records = self._desk.ledger.all(StepRecord).values()
+        return sorted(records, key=lambda record: (record.begun_at, record.begun_ms, record.name))
 
     @abstractmethod
     async def _commit_with(
