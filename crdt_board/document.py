@@ -645,6 +645,7 @@ class Document:
 
         ``only`` names fields to leave out all others, which are not read then.
         """
+        assert not isinstance(only, str), only
         names = self.kinds if only is None else [name for name in self.kinds if name in only]
         values = self._single_values() if only is None else self._values_of(only)
         state = {name: wire for name, wire in values.items() if name not in self.kinds}
@@ -666,7 +667,7 @@ class Document:
             value = self.read_record("/".join(path.split("/")[:2]))
             keys = keys[1:]
         else:
-            value = self.wire_state(only=name).get(name)
+            value = self.wire_state((name,)).get(name)
         for key in keys:
             value = _value_below(value, key)
         return value

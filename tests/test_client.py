@@ -422,7 +422,9 @@ async def test_a_lost_checkpoint_message_keeps_nobody_waiting(
     assert (lost.done, seen) == (1, [1, 2])
 
 
-async def test_a_lost_entry_hides_no_conflict(relay: Relay, far: Board[Report], near: Board[Report]) -> None:
+async def test_a_lost_entry_hides_no_conflict(
+    served: Served, relay: Relay, far: Board[Report], near: Board[Report]
+) -> None:
     """W3: while an entry is missing, later ones are content, but ``reads`` goes back to before the missing one."""
     entries = Once("down", is_entry, lose)
 
@@ -432,8 +434,9 @@ async def test_a_lost_entry_hides_no_conflict(relay: Relay, far: Board[Report], 
     relay.judge = judge
     near.state.title = "unseen"
     await near.flush(DEADLINE_SECONDS)
-    near.state.plan.append("seen")
-    await far.wait_for(lambda state: state.plan == ["seen"], DEADLINE_SECONDS)
+    async with joined(served.url, "other") as other:
+        other.state.plan.append("seen")  # builds on nothing of what is missing
+        await far.wait_for(lambda state: state.plan == ["seen"], DEADLINE_SECONDS)
     assert (entries.done, far.state.title) == (1, "")
     with pytest.raises(VersionConflict, match="title"):
         await asyncio.wait_for(far.commit("on", patch={"title": "far"}, reads=["title"]), DEADLINE_SECONDS)

@@ -157,7 +157,7 @@ async def test_a_follower_that_lost_its_place_commits_nothing(pair: list[Board[J
     follower = await bob.follow("reviewer", "findings", ttl=0.2).__aenter__()
     await take(follower, 1)
     for task in asyncio.all_tasks():
-        if task.get_name() == "lease-cursor reviewer":
+        if task.get_name() == "keep-renew_lease":
             task.cancel()  # as if this process stood still
     async with asyncio.timeout(DEADLINE_SECONDS), ann.follow("reviewer", "findings", own=True) as other:
         await anext(other)

@@ -140,7 +140,7 @@ def test_the_first_write_makes_the_record(write: Callable[[Any], object]) -> Non
     assert raw(agent)["f/1~"].keys() >= {"notes", "plan", "tags", "scores", "hits", "steps"}
     reader = LiveAgent(Review)
     for pending in agent.replica.pending:
-        assert len(walk(pending.update, DEFAULT_LIMITS.nesting_depth_max)) == 1
+        assert len(walk(pending.update, DEFAULT_LIMITS.nesting_depth_max).ends) == 1
         reader.replica.receive([pending.update], agent="a", seq=1)
     assert reader.snapshot() == agent.snapshot()
 

@@ -189,7 +189,7 @@ class _BoardReading:
             return
         if layout is not loaded.document.layout:
             loaded.document.declare(layout)
-        texts = [loaded.document.wire_state(name) for name in _texts_of(layout)]
+        texts = [loaded.document.wire_state((name,)) for name in _texts_of(layout)]
         await self._take([json.dumps(each).encode() for each in texts])
 
     def _may_change_texts(self, entry: Entry) -> bool:

@@ -9,11 +9,14 @@ from crdt_board.errors import LimitExceeded
 from crdt_board.limits import Limits
 from crdt_board_server.api.problems import problem_of
 
+_WITHOUT_BODY = ("GET", "HEAD", "DELETE", "OPTIONS")
+_STREAMED = ("/api/imports", "/api/artifacts")
+
 
 class BodyLimit:
     """Refuses bodies of more than ``control_bytes_max``, which is what a client may send over a websocket too.
 
-    Exports are left to their route, which reads them piece by piece.
+    Exports and artifacts are left to their routes, which read them piece by piece.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
@@ -21,7 +24,11 @@ class BodyLimit:
         self._most = limits.control_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "DELETE", "OPTIONS") or self._is_export(scope):
+        if (
+            scope["type"] != "http"
+            or scope["method"] in ("GET", "HEAD", "DELETE", "OPTIONS")
+            or scope["path"] in _STREAMED
+        ):
             await self._app(scope, receive, send)
             return
         try:
@@ -60,7 +67,3 @@ class BodyLimit:
             value=size,
             maximum=self._most,
         )
-
-    @staticmethod
-    def _is_export(scope: Scope) -> bool:
-        return bool(scope["path"] == "/api/imports")
