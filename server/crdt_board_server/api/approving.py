@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from crdt_board.coordination.approvals import AskApproval, DecideApproval, State, WithdrawApproval
-from crdt_board.coordination.records import NAME_CHARS_MAX
+from crdt_board.coordination.records import NAME_CHARS_MAX, Name
 from crdt_board.host import BoardHost
 from crdt_board_server.api.approval_answers import (
     AllApprovalsPage,
@@ -24,7 +24,7 @@ from crdt_board_server.api.approval_lists import ApprovalLists
 from crdt_board_server.api.parameters import AfterBoard, BoardId, IdempotencyKey, Limit
 from crdt_board_server.api.problems import problem_responses
 
-ApprovalPath = Annotated[str, Path(max_length=NAME_CHARS_MAX, description="The approval's id.", examples=["ship-3"])]
+ApprovalPath = Annotated[Name, Path(max_length=NAME_CHARS_MAX, description="The approval's id.", examples=["ship-3"])]
 InState = Annotated[State | None, Query(description="Only those in this state.")]
 
 
