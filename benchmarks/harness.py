@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reporting import Plot, number, write_result
+from benchmarks.reporting import Plot, Table, number, rows_of, write_result
 
 PROJECT = Path(__file__).resolve().parent.parent
 _SYNCS = 50
@@ -94,7 +94,13 @@ class Run:
         if sys.stderr.isatty():
             print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
 
-    def finish(self, figures: Sequence[Figure], facts: Sequence[str] = (), plots: Sequence[Plot] = ()) -> None:
+    def finish(
+        self,
+        figures: Sequence[Figure],
+        facts: Sequence[str] = (),
+        plots: Sequence[Plot] = (),
+        tables: Sequence[Table] = (),
+    ) -> None:
         """Print the figures, and ``facts`` that were checked or counted on the way; with ``--out`` write them too."""
         self.progress("")
         if self.options.quick:
@@ -105,19 +111,19 @@ class Run:
             "figures": [figure.to_json() for figure in figures],
             "facts": list(facts),
             "plots": [plot.to_json() for plot in plots],
+            "tables": [table.to_json() for table in tables],
         }
         if self.options.out is not None:
             write_result(self.options.out, Path(sys.argv[0]).stem, result)
         if self.options.json:
             print(json.dumps(result, indent=2, ensure_ascii=False))
             return
-        rows = [("", "median", "spread", "n", "target", ""), *(_row(figure) for figure in figures)]
-        widths = [max(len(row[column]) for row in rows) for column in range(6)]
-        for name, *rest in rows:
-            cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-            print("  ".join([name.ljust(widths[0]), *cells]).rstrip())
+        _print_aligned([("", "median", "spread", "n", "target", ""), *(_row(figure) for figure in figures)])
         for fact in facts:
             print(f"- {fact}")
+        for table in result["tables"]:
+            print(f"\n{table['title']}")
+            _print_aligned([["", *table["columns"]], *rows_of(table)])
 
 
 def run_program(main: Callable[[], None]) -> None:
@@ -164,6 +170,13 @@ def in_fresh_process(module: str, function: str, *arguments: object) -> dict[str
 def percentile(sorted_samples: Sequence[float], share: float) -> float:
     """The smallest sample that at least ``share`` of all are not above."""
     return sorted_samples[max(0, -int(-share * len(sorted_samples) // 1) - 1)]
+
+
+def _print_aligned(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *rest in rows:
+        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        print("  ".join([name.ljust(widths[0]), *cells]).rstrip())
 
 
 def _row(figure: Figure) -> tuple[str, ...]:

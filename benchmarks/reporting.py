@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,38 @@ class Plot:
     def to_json(self) -> dict[str, Any]:
         lines = {name: [list(point) for point in points] for name, points in self.series.items()}
         return {"name": self.name, "title": self.title, "x": self.x, "y": self.y, "log": self.log, "series": lines}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What many things have in common: a row for each, and in each column the samples of one quantity."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Mapping[str, Sequence[Sequence[float]]]
+    """By the name of each row, its cells from left to right; one without samples was not measured."""
+
+    def to_json(self) -> dict[str, Any]:
+        rows = {name: [_summary(cell) for cell in cells] for name, cells in self.rows.items()}
+        return {"title": self.title, "columns": list(self.columns), "rows": rows}
+
+
+def _summary(samples: Sequence[float]) -> dict[str, Any] | None:
+    if not samples:
+        return None
+    return {"median": statistics.median(samples), "min": min(samples), "max": max(samples), "samples": len(samples)}
+
+
+def rows_of(table: Mapping[str, Any]) -> list[list[str]]:
+    """The rows of a table as it is in the JSON: the median, with the least and the greatest where they differ."""
+
+    def shown(cell: Mapping[str, Any] | None) -> str:
+        if cell is None:
+            return "-"
+        spread = f" ({number(cell['min'])} to {number(cell['max'])})" if cell["min"] != cell["max"] else ""
+        return number(cell["median"]) + spread
+
+    return [[name, *map(shown, cells)] for name, cells in table["rows"].items()]
 
 
 def write_result(folder: Path, program: str, result: Mapping[str, Any]) -> list[Path]:
@@ -58,6 +91,10 @@ def to_markdown(result: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
         cells = (figure["name"], median, spread, str(figure["samples"]), target, verdict)
         lines.append("| " + " | ".join(map(_cell, cells)) + " |")
     lines += ["", *(f"- {fact}" for fact in result["facts"])]
+    for table in result.get("tables", []):
+        lines += ["", f"**{table['title']}**", "", "| " + " | ".join(["", *table["columns"]]) + " |"]
+        lines += ["|---|" + "---:|" * len(table["columns"])]
+        lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows_of(table)]
     lines += [f"\n![{picture}]({picture})" for picture in pictures]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -59,6 +59,13 @@ async def echo_server(*, pin: bool) -> AsyncIterator[int]:
 
 
 @contextlib.asynccontextmanager
+async def classic_server(database: Path, *, pin: bool) -> AsyncIterator[int]:
+    """A server of boards as optimistic concurrency has them; gives its port."""
+    async with _server(["-m", "benchmarks.contention.classic", str(database)], pin=pin) as port:
+        yield port
+
+
+@contextlib.asynccontextmanager
 async def _server(arguments: list[str], *, pin: bool, kill: bool = False) -> AsyncIterator[int]:
     with pinned_to(SERVER_CORE, pin):
         process = await asyncio.create_subprocess_exec(
