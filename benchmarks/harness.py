@@ -23,6 +23,7 @@ from typing import Any
 from benchmarks.reporting import Plot, Table, number, rows_of, write_result
 
 PROJECT = Path(__file__).resolve().parent.parent
+_DATA = Path(os.environ.get("CRDT_BOARD_DATA") or PROJECT.parent / "shared" / "data")
 _SYNCS = 50
 _SYNC_BYTES = 8192
 
@@ -137,11 +138,18 @@ def run_program(main: Callable[[], None]) -> None:
 
 def recording(name: str) -> dict[str, Any]:
     """A recorded editing session. Where there is none, ends the process in good order, and says what is missing."""
-    folder = Path(os.environ.get("CRDT_BOARD_DATA") or PROJECT.parent / "shared" / "data")
-    file = folder / name
-    if not file.is_file():
-        print(f"Nothing measured: there is no {name} in {folder}. Name the folder that has it in CRDT_BOARD_DATA.")
+    recorded = recording_if_any(name)
+    if recorded is None:
+        print(f"Nothing measured: there is no {name} in {_DATA}. Name the folder that has it in CRDT_BOARD_DATA.")
         raise SystemExit(0)
+    return recorded
+
+
+def recording_if_any(name: str) -> dict[str, Any] | None:
+    """A recorded editing session; None where there is none."""
+    file = _DATA / name
+    if not file.is_file():
+        return None
     with gzip.open(file, "rt", encoding="utf-8") as content:
         recorded: dict[str, Any] = json.load(content)
     return recorded
