@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import importlib
 import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -22,9 +23,10 @@ from benchmarks.servers import CLIENT_CORE, board_server, can_pin, classic_serve
 NO_THINK = Think("no", 0.0)
 SHORT = Think("20 ms", 0.02)
 MODEL_CALL = Think("2 s ± 50 %", 2.0, 0.5)
-_VIRTUAL_SECONDS = 30.0
+_JOB_SECONDS_MAX = 60.0
 _PACKAGES = ("langgraph", "langgraph-checkpoint-sqlite", "psycopg")
 _COLUMNS = (
+    "time, s",
     "done/s",
     "retries per success",
     "lost, %",
@@ -45,16 +47,16 @@ class Grid:
     seconds: float
     """How long agents begin operations, in a cell and mode."""
     virtual_seconds: float
-    headline: Cell
-    """The cell that figures and targets are about."""
+    job: Cell
+    """Work with an end; figures and targets are about it."""
 
     def cells(self, agents: int, *thinks: Think) -> list[Cell]:
         """Those of so many agents."""
         return [Cell(agents, fields, think) for think in thinks for fields in self.fields]
 
 
-FULL = Grid((1, 4, 20, 50), (1, board_modes.FIELDS), 0.25, _VIRTUAL_SECONDS, Cell(20, board_modes.FIELDS, SHORT))
-QUICK = Grid((1, 3), (2,), 0.05, 6.0, Cell(3, 2, SHORT))
+FULL = Grid((1, 4, 20, 50), (1, board_modes.FIELDS), 0.2, 30.0, Cell(20, board_modes.FIELDS, SHORT, 5))
+QUICK = Grid((1, 3), (2,), 0.05, 6.0, Cell(3, 2, SHORT, 2))
 
 
 @dataclass(slots=True)
@@ -67,7 +69,8 @@ class Samples:
     def add(self, tally: Tally, visible: list[float]) -> None:
         """Take in one round."""
         self.tallies.append(tally)
-        rate, retries, lost, p50, p99, seen_p50, seen_p99 = self.columns
+        seconds, rate, retries, lost, p50, p99, seen_p50, seen_p99 = self.columns
+        seconds.append(tally.seconds)
         rate.append(tally.done / tally.seconds)
         retries.append(tally.retries)
         lost.append(100 * tally.lost / max(1, tally.done))
@@ -113,11 +116,13 @@ class Suite:
             )
             modes = [(classic, classic_sight), *((mode, board_sight) for mode in team.modes())]
             modes += [(mode, Sight()) async for mode in self._others(stack, folder, agents)]
-            for cell in self._grid.cells(agents, NO_THINK, SHORT):
+            job = [self._grid.job] if self._grid.job.agents == agents else []
+            for cell in [*self._grid.cells(agents, NO_THINK, SHORT), *job]:
+                seconds = self._grid.seconds if cell.operations is None else _JOB_SECONDS_MAX
                 for mode, sight in _rotated(modes, number):
                     self._run.progress(f"round {number}: {cell}: {mode.name}")
                     sight.viewers = agents + 1 if sight in (board_sight, classic_sight) else 0
-                    await self._measure(mode, cell, RealClock(self._grid.seconds), number, sight)
+                    await self._measure(mode, cell, RealClock(seconds), number, sight)
 
     async def _others(self, stack: contextlib.AsyncExitStack, folder: Path, agents: int) -> AsyncIterator[Mode]:
         fields = max(self._grid.fields)
@@ -135,7 +140,7 @@ class Suite:
             classic = other_modes.classic_mode([LocalClient(store, "job")] * agents)
             async with board_modes.embedded(folder / "boards.db", "job", agents) as team:
                 for cell in self._grid.cells(agents, MODEL_CALL):
-                    for mode in (classic, *team.modes()):
+                    for mode in (classic, *(mode for mode in team.modes() if mode.name != board_modes.ATTEMPT)):
                         self._run.progress(f"round {number}: {cell}: {mode.name}")
                         await self._measure(mode, cell, VirtualClock(self._grid.virtual_seconds), number, Sight())
 
@@ -144,9 +149,7 @@ class Suite:
     ) -> None:
         sight.milliseconds = []
         tally = await run_agents(mode, cell, clock, seed=number, sight=sight)
-        require(
-            not mode.keeps_all or tally.lost == 0, f"{cell}: {mode.name}: {tally.lost} of {tally.done} were lost"
-        )
+        require(not mode.keeps_all or tally.lost == 0, f"{cell}: {mode.name}: {tally.lost} of {tally.done} were lost")
         self.measured[cell].setdefault(mode.name, Samples()).add(tally, sight.milliseconds)
 
 
@@ -161,53 +164,57 @@ def in_order(samples: dict[str, Samples]) -> dict[str, Samples]:
     return {name: samples[name] for name in [*first, *sorted(set(samples) - set(first))] if name in samples}
 
 
-def figures_of(headline: Cell, samples: dict[str, Samples], *, targets: bool) -> Iterator[Figure]:
+def figures_of(job: Cell, samples: dict[str, Samples], *, targets: bool) -> Iterator[Figure]:
     """Retries and losses where the targets are."""
     for name, of_mode in in_order(samples).items():
-        at_most = _RETRIES_AT_MOST.get(name) if targets else None
-        yield Figure(f"{headline}: {name}: retries per success", "", of_mode.columns[1], at_most=at_most)
+        retries = of_mode.columns[_COLUMNS.index("retries per success")]
+        yield Figure(f"{job}: {name}: retries", "", retries, at_most=_RETRIES_AT_MOST.get(name) if targets else None)
     for name, of_mode in in_order(samples).items():
-        yield Figure(f"{headline}: {name}: lost updates", "%", of_mode.columns[2])
+        yield Figure(f"{job}: {name}: lost updates", "%", of_mode.columns[_COLUMNS.index("lost, %")])
 
 
 def plots_of(measured: Measured, fields: int) -> Iterator[Plot]:
     """Against the number of agents, with most fields."""
     for think, label in ((SHORT, "20ms"), (MODEL_CALL, "model-call")):
-        cells = [cell for cell in measured if cell.fields == fields and cell.think == think]
-        for column, (name, what, log) in enumerate((("rate", "done/s", True), ("retries", "retries per success", False))):
+        cells = [cell for cell in measured if (cell.fields, cell.think, cell.operations) == (fields, think, None)]
+        for name, what, log in (("rate", "done/s", True), ("retries", "retries per success", False)):
             series: dict[str, list[tuple[float, float]]] = defaultdict(list)
             for cell in cells:
                 for mode, samples in in_order(measured[cell]).items():
-                    middle = Figure("", "", samples.columns[column]).median
+                    middle = Figure("", "", samples.columns[_COLUMNS.index(what)]).median
                     if middle > 0 or not log:
                         series[mode].append((cell.agents, middle))
             yield Plot(f"{name}-{label}", f"{fields} fields, {think.name} think: {what}", "agents", what, series, log)
 
 
+def _place(cell: Cell) -> tuple[bool, float, int, int]:
+    return cell.operations is None, -cell.think.seconds, -cell.fields, cell.agents
+
+
 async def measure(run: Run, grid: Grid) -> tuple[Measured, list[str]]:
     """All rounds, and what has to be said about them."""
-    missing: list[str] = []
+    said: list[str] = []
     with contextlib.ExitStack() as stack:
         postgres: str | None = None
-        langgraph = False
         try:
-            import langgraph.checkpoint.sqlite  # noqa: F401, PLC0415 - only the `bench` extra has it
+            from benchmarks.savers import postgres as server  # noqa: PLC0415 - only the `bench` extra has these
 
-            from benchmarks.savers.postgres import scratch_database, why_not  # noqa: PLC0415
+            importlib.import_module("langgraph.checkpoint.sqlite.aio")
         except ImportError as error:
-            missing.append(f"not measured: LangGraph, Postgres ({error}); install the extra: pip install -e '.[bench]'")
+            said.append(f"not measured: LangGraph, Postgres ({error}); install the extra: pip install -e '.[bench]'")
+            with_langgraph = False
         else:
-            langgraph = True
-            if problem := why_not():
-                missing.append(f"not measured: row locks: {problem}")
+            with_langgraph = True
+            if problem := server.why_not():
+                said.append(f"not measured: row locks: {problem}")
             else:
-                database = stack.enter_context(scratch_database())
+                database = stack.enter_context(server.scratch_database())
                 postgres = database.address
-                missing.append(f"row locks: {database.durability}; everything else: SQLite, synchronous=FULL")
-        suite = Suite(run, grid, postgres, langgraph=langgraph)
+                said.append(f"row locks: {database.durability}; everything else: SQLite, synchronous=FULL")
+        suite = Suite(run, grid, postgres, langgraph=with_langgraph)
         for number in range(1, run.options.repeat + 1):
             await suite.round(number)
-    return suite.measured, missing
+    return suite.measured, said
 
 
 def main() -> None:
@@ -222,16 +229,16 @@ def main() -> None:
         "the virtual clock; a retry is a thought that came to nothing",
         "a mode that promises to lose nothing and did would have ended this run",
         "an operation: from its first read to being durable, thoughts, retries and waiting included",
-        "visible to all: from the write that succeeded to the last of all agents and one who only looks on; one write at "
-        "a time is watched. Of LangGraph and Postgres nobody is told",
+        "visible to all: from the write that succeeded to the last of all agents and one who only looks on; one write "
+        "at a time is watched. LangGraph and Postgres tell nobody",
         "2 s ± 50 %: embedded, on a virtual clock, on which only thinking takes time",
         "one core for the server, one for all agents" if can_pin() else "servers and agents on any core",
     ]
     tables = [
         Table(str(cell), _COLUMNS, {name: of_mode.columns for name, of_mode in in_order(samples).items()})
-        for cell, samples in sorted(measured.items(), key=lambda item: (-item[0].think.seconds, item[0].fields))
+        for cell, samples in sorted(measured.items(), key=lambda item: _place(item[0]))
     ]
-    figures = figures_of(grid.headline, measured[grid.headline], targets=not run.options.quick)
+    figures = figures_of(grid.job, measured[grid.job], targets=not run.options.quick)
     run.finish(list(figures), facts, list(plots_of(measured, max(grid.fields))), tables)
 
 

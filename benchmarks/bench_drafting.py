@@ -170,8 +170,8 @@ def _told(saves: Sequence[recorded.Save]) -> str:
     refused = recorded.refused(saves)
     again, typed = sum(save.typed for save in refused), sum(save.typed for save in saves)
     return (
-        f"friendsforever, whole document, OCC: {len(refused):,} of {len(saves):,} saves would be refused "
-        f"({100 * len(refused) / len(saves):.0f} %), and {100 * again / typed:.0f} % of all keys have to be pressed again"
+        f"friendsforever, whole document, OCC: {len(refused):,} of {len(saves):,} saves are refused once "
+        f"({100 * len(refused) / len(saves):.0f} %); {100 * again / typed:.0f} % of what was typed is typed again"
     )
 
 

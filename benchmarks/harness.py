@@ -106,7 +106,7 @@ class Run:
         self.progress("")
         if self.options.quick:
             facts = ["a quick run: it shows that the program works, and measures nothing", *facts]
-        result = {
+        result: dict[str, Any] = {
             "title": self.title,
             **self.conditions,
             "figures": [figure.to_json() for figure in figures],

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contention.work import Mode, Operation, Sight
-from crdt_board import Board, BoardHost, BoardModel, Counter, Text, open_board
+from crdt_board import Board, BoardHost, BoardModel, Counter, Text, VersionConflict, open_board
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
 
 FIELDS = 16
-_ATTEMPTS_MAX = 1_000
+_ATTEMPTS_MAX = 100
 _WORD = "word "
 
-# A field of each kind for each number, or the library would be told apart by what else is on the board.
+# Fields of a board and not keys of one: that is what `reads=` names.
 Values: Any = type(
     "Values",
     (BoardModel,),
@@ -51,14 +51,34 @@ Work = Callable[[Board[Any], Operation], Awaitable[None]]
 
 
 async def whole_optimistic(board: Board[Any], operation: Operation) -> None:
-    """A commit that is refused when any other came in between."""
-    await board.attempt(_increment(operation), step="edit", attempts=_ATTEMPTS_MAX)
+    """A commit that is refused when any other came in between; at once again then."""
+    while not await _committed(board, operation, reads=None):
+        pass
 
 
 async def field_optimistic(board: Board[Any], operation: Operation) -> None:
-    """A commit that is refused when its field was written in between."""
-    reads = [f"v{operation.field}"]
-    await board.attempt(_increment(operation), step="edit", reads=reads, attempts=_ATTEMPTS_MAX)
+    """A commit that is refused when its field was written in between; at once again then."""
+    while not await _committed(board, operation, reads=[f"v{operation.field}"]):
+        pass
+
+
+async def attempt(board: Board[Any], operation: Operation) -> None:
+    """The same by the loop of the library, which pauses after a conflict, for longer from one to the next."""
+
+    async def work(seen: Any) -> dict[str, int]:
+        await operation.think()
+        return _increment(seen, operation)
+
+    await board.attempt(work, step="edit", reads=[f"v{operation.field}"], attempts=_ATTEMPTS_MAX)
+
+
+async def lease_after_conflict(board: Board[Any], operation: Operation) -> None:
+    """Optimistic at first; whoever was refused takes the lease of the field, and tries again."""
+    name = f"v{operation.field}"
+    if not await _committed(board, operation, reads=[name]):
+        async with operation.clock.turn(name), board.lease(name):
+            while not await _committed(board, operation, reads=[name]):
+                pass
 
 
 async def one_lease(board: Board[Any], operation: Operation) -> None:
@@ -123,9 +143,13 @@ async def text(board: Board[Any], operation: Operation) -> None:
     await board.flush()
 
 
+ATTEMPT = "OCC per field, `attempt`"
+"""Not for a virtual clock, which its pauses would stop."""
 ON_VALUES: dict[str, Work] = {
     "whole-board OCC": whole_optimistic,
     "OCC per field (`reads=`)": field_optimistic,
+    ATTEMPT: attempt,
+    "OCC per field, a lease after a conflict": lease_after_conflict,
     "one lease": one_lease,
     "a lease per field": field_lease,
     "last writer wins": last_writer_wins,
@@ -140,7 +164,7 @@ ON_MERGING: dict[str, tuple[str, Work]] = {
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The agents' boards, those of values and those of what merges, each with one more, of somebody who only looks on."""
+    """The agents' boards of values and of what merges; served, with one more each, of somebody who only looks on."""
 
     values: Sequence[Board[Any]]
     merging: Sequence[Board[Any]]
@@ -148,9 +172,7 @@ class Team:
     def modes(self) -> Iterator[Mode]:
         """All modes of this module."""
         for name, work in ON_VALUES.items():
-            yield Mode(
-                name, _for_each(self.values, work), _counting(self.values[0], "v"), work is not last_writer_wins
-            )
+            yield Mode(name, _for_each(self.values, work), _counting(self.values[0], "v"), work is not last_writer_wins)
         for name, (kind, work) in ON_MERGING.items():
             yield Mode(name, _for_each(self.merging, work), _counting(self.merging[0], kind))
 
@@ -164,7 +186,9 @@ async def served(port: int, board: str, agents: int, sight: Sight) -> AsyncItera
             for agent in range(agents + 1):
                 opening = connect(f"ws://127.0.0.1:{port}", f"{board}-{model.__name__}", model, agent=f"agent-{agent}")
                 team.append(await stack.enter_async_context(opening))
-        watching = [asyncio.create_task(_watch(board, number, sight)) for team in teams for number, board in enumerate(team)]
+        watching = [
+            asyncio.create_task(_watch(board, number, sight)) for team in teams for number, board in enumerate(team)
+        ]
         stack.push_async_callback(_end, watching)
         yield Team(*teams)
 
@@ -198,13 +222,21 @@ def _counting(board: Board[Any], kind: str) -> Callable[[], Awaitable[int]]:
     return count
 
 
-def _increment(operation: Operation) -> Callable[[Any], Awaitable[dict[str, int]]]:
-    async def work(seen: Any) -> dict[str, int]:
-        await operation.think()
-        name = f"v{operation.field}"
-        return {name: getattr(seen, name) + 1, **operation.marked()}
+async def _committed(board: Board[Any], operation: Operation, *, reads: list[str] | None) -> bool:
+    version, seen = board.version, board.snapshot()
+    await operation.think()
+    try:
+        await board.commit("edit", patch=_increment(seen, operation), expected_version=version, reads=reads)
+    except VersionConflict as conflict:
+        current = conflict.current_version
+        await board.wait_for(lambda _: board.version >= current)
+        return False
+    return True
 
-    return work
+
+def _increment(seen: Any, operation: Operation) -> dict[str, int]:
+    name = f"v{operation.field}"
+    return {name: getattr(seen, name) + 1, **operation.marked()}
 
 
 async def _leased(board: Board[Any], operation: Operation, lease: str) -> None:

@@ -26,7 +26,7 @@ _BYTES_MAX = 1 << 24
 State = dict[str, Any]
 
 
-class Refused(Exception):  # noqa: N818 - the normal answer to whoever comes second
+class Refused(Exception):
     """Somebody else's write came in between."""
 
 

@@ -1,4 +1,4 @@
-"""The time in which agents think: real, or virtual, where what takes no thinking takes no time. Knows nothing of boards."""
+"""The time in which agents think: real, or virtual, where only thinking takes time. Knows nothing of boards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents do in every mode: read a field, think, write it, until the time is over; and what is counted meanwhile."""
+"""What agents do in every mode: read a field, think, write it, until the time is over; and what is counted."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ class Cell:
     agents: int
     fields: int
     think: Think
+    operations: int | None = None
+    """Of each agent; None for as many as there is time for."""
 
     def __str__(self) -> str:
-        return f"{_count(self.agents, 'agent')}, {_count(self.fields, 'field')}, {self.think.name} think"
+        each = "" if self.operations is None else f", {self.operations} operations each"
+        return f"{_count(self.agents, 'agent')}, {_count(self.fields, 'field')}, {self.think.name} think{each}"
 
 
-class Over(Exception):  # noqa: N818 - not an error
+class Over(Exception):
     """The time is over: what is not written yet stays unwritten."""
 
 
 class Sight:
-    """From a write to everybody's seeing it. One write at a time carries a mark, or watching would be most of the work."""
+    """From a write to everybody's seeing it. One at a time carries a mark, or watching would be most of the work."""
 
     def __init__(self) -> None:
         self.milliseconds: list[float] = []
@@ -157,7 +160,7 @@ async def _run_agent(
 ) -> None:
     number = 0
     try:
-        while not clock.is_over:
+        while not clock.is_over and number != cell.operations:
             number += 1
             at = chance.randrange(cell.fields)
             operation = Operation(number, at, clock=clock, cell=cell, chance=chance, sight=sight)

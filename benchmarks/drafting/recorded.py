@@ -13,9 +13,9 @@ from typing import Any
 import pycrdt
 
 from benchmarks.contention.classic import ClassicStore, Refused
+from benchmarks.drafting.writing import Draft
 from benchmarks.harness import require
 from benchmarks.typist import transactions_of_both
-from benchmarks.drafting.writing import Draft
 from crdt_board import BoardHost, open_board
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board.submissions import Receipt, Submission
@@ -102,7 +102,7 @@ async def one_as_text(folder: Path, saves: Sequence[Sequence[Edit]], end: str | 
 
 def one_as_whole(folder: Path, saves: Sequence[Sequence[Edit]], end: str | None) -> tuple[float, int]:
     """The same, of which only the commits are timed, not the editing of the string."""
-    text, seconds = bytearray(), 0.0
+    text, content, seconds = bytearray(), "", 0.0
     with contextlib.closing(ClassicStore(folder / "classic.db")) as store:
         for version, edits in enumerate(saves):
             for position, deleted, inserted in edits:
