@@ -55,7 +55,7 @@ class Grid:
         return [Cell(agents, fields, think) for think in thinks for fields in self.fields]
 
 
-FULL = Grid((1, 4, 20, 50), (1, board_modes.FIELDS), 0.2, 30.0, Cell(20, board_modes.FIELDS, SHORT, 5))
+FULL = Grid((1, 4, 20, 50), (1, board_modes.FIELDS), 0.2, 20.0, Cell(20, board_modes.FIELDS, SHORT, 5))
 QUICK = Grid((1, 3), (2,), 0.05, 6.0, Cell(3, 2, SHORT, 2))
 
 
@@ -140,7 +140,7 @@ class Suite:
             classic = other_modes.classic_mode([LocalClient(store, "job")] * agents)
             async with board_modes.embedded(folder / "boards.db", "job", agents) as team:
                 for cell in self._grid.cells(agents, MODEL_CALL):
-                    for mode in (classic, *(mode for mode in team.modes() if mode.name != board_modes.ATTEMPT)):
+                    for mode in (classic, *(mode for mode in team.modes() if mode.name not in board_modes.NOT_VIRTUAL)):
                         self._run.progress(f"round {number}: {cell}: {mode.name}")
                         await self._measure(mode, cell, VirtualClock(self._grid.virtual_seconds), number, Sight())
 

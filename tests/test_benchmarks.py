@@ -26,6 +26,8 @@ PROGRAMS = {
     "bench_recovery": [],
     "bench_growth": ["--only", "entries"],
     "bench_checkpoints": ["--only", "embedded"],
+    "bench_contention": [],
+    "bench_drafting": [],
 }
 
 RESULT: dict[str, Any] = {

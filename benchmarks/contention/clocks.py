@@ -15,6 +15,9 @@ from typing import Protocol
 class Clock(Protocol):
     """Runs from `begin`. Nothing new is begun once it `is_over`."""
 
+    seconds: float
+    """From `begin` until it is over."""
+
     @property
     def now(self) -> float:
         """Seconds since `begin`."""
@@ -22,6 +25,11 @@ class Clock(Protocol):
 
     @property
     def is_over(self) -> bool: ...
+
+    @property
+    def patience(self) -> float | None:
+        """How long to wait for a lock or a lease inside of a `turn`; None for as long as it takes."""
+        ...
 
     def begin(self, agents: int) -> None:
         """So many agents run from now on; each calls `leave` when it ends."""
@@ -40,7 +48,7 @@ class RealClock:
     """The time that passes. Whoever waits for a lock waits at the lock."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._began = 0.0
 
     @property
@@ -49,7 +57,11 @@ class RealClock:
 
     @property
     def is_over(self) -> bool:
-        return self.now >= self._seconds
+        return self.now >= self.seconds
+
+    @property
+    def patience(self) -> float | None:
+        return max(0.0, self.seconds - self.now)
 
     def begin(self, agents: int) -> None:
         self._began = time.perf_counter()
@@ -73,7 +85,8 @@ class VirtualClock:
 
     def __init__(self, seconds: float) -> None:
         self.now = 0.0
-        self._seconds = seconds
+        self.seconds = seconds
+        self.patience: float | None = None
         self._working = 0
         self._numbers = itertools.count()
         self._thoughts: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -82,7 +95,7 @@ class VirtualClock:
 
     @property
     def is_over(self) -> bool:
-        return self.now >= self._seconds
+        return self.now >= self.seconds
 
     def begin(self, agents: int) -> None:
         self._working = agents

@@ -83,6 +83,8 @@ class Tally:
     done: int = 0
     attempts: int = 0
     seconds: float = 0.0
+    """Until the last was done, and as long as the clock ran."""
+    last: float = 0.0
     lost: int = 0
     latencies: list[float] = field(default_factory=list)
 
@@ -150,7 +152,7 @@ async def run_agents(mode: Mode, cell: Cell, clock: Clock, *, seed: int, sight: 
         for agent in range(cell.agents):
             chance = random.Random(f"{seed} {agent} {cell}")
             group.create_task(_run_agent(mode, agent, tally, cell=cell, clock=clock, chance=chance, sight=sight))
-    tally.seconds = clock.now
+    tally.seconds = tally.last if cell.operations is not None else max(tally.last, clock.seconds)
     tally.lost = tally.done - (await mode.count() - before)
     return tally
 
@@ -171,6 +173,7 @@ async def _run_agent(
                 tally.attempts += operation.attempts
                 return
             tally.done += 1
+            tally.last = clock.now
             tally.attempts += operation.attempts
             tally.latencies.append((clock.now - began) * 1e3)
             await asyncio.sleep(0)

@@ -153,7 +153,8 @@ async def write_together(desks: Sequence[Desk], sentences: int) -> Outcome:
 
     async def write(section: int, desk: Desk) -> None:
         for number in range(sentences):
-            outcome.writer_retries += await desk.write(section, sentence_of(section, number))
+            retries = await desk.write(section, sentence_of(section, number))
+            outcome.writer_retries += retries
 
     async def review(desk: Desk) -> None:
         while True:
