@@ -121,7 +121,7 @@ class Suite:
                 seconds = self._grid.seconds if cell.operations is None else _JOB_SECONDS_MAX
                 for mode, sight in _rotated(modes, number):
                     self._run.progress(f"round {number}: {cell}: {mode.name}")
-                    sight.viewers = agents + 1 if sight in (board_sight, classic_sight) else 0
+                    sight.begin(agents + 1 if sight in (board_sight, classic_sight) else 0)
                     await self._measure(mode, cell, RealClock(seconds), number, sight)
 
     async def _others(self, stack: contextlib.AsyncExitStack, folder: Path, agents: int) -> AsyncIterator[Mode]:
@@ -147,7 +147,6 @@ class Suite:
     async def _measure(
         self, mode: Mode, cell: Cell, clock: RealClock | VirtualClock, number: int, sight: Sight
     ) -> None:
-        sight.milliseconds = []
         tally = await run_agents(mode, cell, clock, seed=number, sight=sight)
         require(not mode.keeps_all or tally.lost == 0, f"{cell}: {mode.name}: {tally.lost} of {tally.done} were lost")
         self.measured[cell].setdefault(mode.name, Samples()).add(tally, sight.milliseconds)

@@ -74,7 +74,7 @@ async def test_a_turn_is_one_agents_at_a_time() -> None:
 async def test_a_mark_is_seen_when_all_have_seen_it() -> None:
     """A write counts as visible when the last viewer has it, and one that was refused never does."""
     sight = Sight()
-    sight.viewers = 2
+    sight.begin(2)
     withdrawn = sight.place()
     assert withdrawn is not None
     sight.withdraw(withdrawn)

@@ -48,18 +48,23 @@ class Sight:
 
     def __init__(self) -> None:
         self.milliseconds: list[float] = []
-        self.viewers = 0
-        """How many have to see a mark; 0 where nobody is watched."""
+        self._viewers = 0
         self._number = 0
         self._missing: set[int] = set()
         self._placed = 0.0
 
+    def begin(self, viewers: int) -> None:
+        """Anew, with so many who have to see a mark; 0 where nobody is watched."""
+        self.milliseconds = []
+        self._viewers = viewers
+        self._missing.clear()
+
     def place(self) -> int | None:
         """A mark to write now, or None when one is on its way."""
-        if self._missing or not self.viewers:
+        if self._missing or not self._viewers:
             return None
         self._number += 1
-        self._missing = set(range(self.viewers))
+        self._missing = set(range(self._viewers))
         self._placed = time.perf_counter()
         return self._number
 
@@ -170,6 +175,7 @@ async def _run_agent(
             try:
                 await mode.operate(agent, operation)
             except Over:
+                operation.withdraw()
                 tally.attempts += operation.attempts
                 return
             tally.done += 1
