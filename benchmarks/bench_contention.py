@@ -35,6 +35,16 @@ _COLUMNS = (
     "visible to all, p50 ms",
     "p99 ms",
 )
+_PLOTTED = (
+    other_modes.CLASSIC,
+    "OCC per field (`reads=`)",
+    "one lease",
+    "a lease per field",
+    "last writer wins",
+    "Counter",
+    "LangGraph SQLite: latest, put",
+    "Postgres: a row per field, FOR UPDATE",
+)
 _RETRIES_AT_MOST = {"OCC per field (`reads=`)": 1.0} | dict.fromkeys(board_modes.ON_MERGING, 0.0)
 
 
@@ -173,15 +183,16 @@ def figures_of(job: Cell, samples: dict[str, Samples], *, targets: bool) -> Iter
 
 
 def plots_of(measured: Measured, fields: int) -> Iterator[Plot]:
-    """Against the number of agents, with most fields."""
+    """Some modes against the number of agents, with most fields."""
     for think, label in ((SHORT, "20ms"), (MODEL_CALL, "model-call")):
         cells = [cell for cell in measured if (cell.fields, cell.think, cell.operations) == (fields, think, None)]
         for name, what, log in (("rate", "done/s", True), ("retries", "retries per success", False)):
             series: dict[str, list[tuple[float, float]]] = defaultdict(list)
             for cell in cells:
-                for mode, samples in in_order(measured[cell]).items():
-                    middle = Figure("", "", samples.columns[_COLUMNS.index(what)]).median
-                    if middle > 0 or not log:
+                for mode in _PLOTTED:
+                    samples = measured[cell].get(mode, Samples()).columns[_COLUMNS.index(what)]
+                    middle = Figure("", "", samples).median if samples else 0.0
+                    if samples and (middle > 0 or not log):
                         series[mode].append((cell.agents, middle))
             yield Plot(f"{name}-{label}", f"{fields} fields, {think.name} think: {what}", "agents", what, series, log)
 
