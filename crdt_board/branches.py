@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crdt_board.batches import Merged
 from crdt_board.checkpoints import Pointer, parse_pointer
 from crdt_board.document import Document
 from crdt_board.errors import BadRequest, SchemaMismatch, VersionConflict
 from crdt_board.forks import State, decided_on_both_sides, decision_conflict
 from crdt_board.history import BoardHistory
 from crdt_board.layout import Layout
-from crdt_board.planning import Merged
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from crdt_board.batches import Batch, CommitItem, ReportItem
 from crdt_board.coordinating import CoordinationItem
 from crdt_board.document import Document, DocumentBroken
 from crdt_board.errors import BoardError, MalformedUpdate
 from crdt_board.limits import Limits
-from crdt_board.planning import Batch, CommitItem, ReportItem
 from crdt_board.schema_changes import SchemaItem
 from crdt_board.submissions import Submission
 
@@ -50,7 +50,7 @@ def read_item(look: Callable[[Document], Answer]) -> tuple[ReadItem, asyncio.Fut
     return ReadItem(run, refuse), answer
 
 
-_Item = Submission | CoordinationItem | CommitItem | ReportItem | ReadItem | SchemaItem
+InboxItem = Submission | CoordinationItem | CommitItem | ReportItem | ReadItem | SchemaItem
 
 
 class Inbox:
@@ -58,7 +58,7 @@ class Inbox:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._items: deque[_Item] = deque()
+        self._items: deque[InboxItem] = deque()
         self._bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -73,7 +73,7 @@ class Inbox:
     async def wait_for_room(self) -> None:
         await self._room.wait()
 
-    def put(self, item: _Item) -> None:
+    def put(self, item: InboxItem) -> None:
         self._items.append(item)
         if isinstance(item, Submission):
             self._count(item.size)

@@ -276,11 +276,11 @@ class LocalLink:
         return StoredState(checkpoint=checkpoint, state=state, schema_version=schema_version)
 
     async def fork(self, version: int, board_id: str, agent: str) -> Checkpoint:
-        return await self._engine.fork(version, board_id, agent=agent, epoch=new_epoch())
+        return await self._engine.branching.fork(version, board_id, agent=agent, epoch=new_epoch())
 
     async def merge(self, fork_id: str, agent: str) -> Checkpoint:
         await self._submit_all()
-        return await self._engine.merge(fork_id, agent=agent, origin=self._origin)
+        return await self._engine.branching.merge(fork_id, agent=agent, origin=self._origin)
 
     async def ask(self, question: Question) -> JsonValue:
         return await answer_question(self._engine.history, question)

@@ -13,7 +13,7 @@ from crdt_board.fold import bounded_paths
 from crdt_board.layout import KEYED_KINDS, FieldLayout
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard
-from crdt_board.planning import Plan
+from crdt_board.plans import Plan
 from crdt_board.schema_changes import empty_field
 from crdt_board.scratch_times import Due
 

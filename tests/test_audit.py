@@ -382,13 +382,13 @@ async def test_a_flood_of_refusals_rebuilds_once(monkeypatch: pytest.MonkeyPatch
     async with opened() as engine:
         peer = Peer(engine)
         reloads = []
-        reload = engine._reload
+        reload = engine._tail.reload
 
         async def counted() -> None:
             reloads.append(1)
             await reload()
 
-        monkeypatch.setattr(engine, "_reload", counted)
+        monkeypatch.setattr(engine._tail, "reload", counted)
         for _ in range(5):
             changes = [lambda n=n: peer.map("state").update({"number": n}) for n in (1, 11, 2, 12)]
             assert len(await peer.write(*changes)) == 2

@@ -322,12 +322,12 @@ async def test_a_fork_can_be_merged_after_both_were_compacted() -> None:
         for number in range(4):
             await ann.commit(f"step {number}", patch={"budget": number})
         async with host.board(BOARD) as engine:
-            await engine.fork(2, "fork", agent="ann", epoch="f")
+            await engine.branching.fork(2, "fork", agent="ann", epoch="f")
         async with open_board(host, "fork", Migration, agent="bob") as bob:
             for number in range(4):
                 await bob.commit(f"fork {number}", patch={"labels": {str(number)}})
             async with host.board("fork") as engine:
-                await engine.merge(BOARD, agent="bob")
+                await engine.branching.merge(BOARD, agent="bob")
             for _ in range(3):
                 bob.state.draft.append("f")
                 await bob.commit("more")
@@ -349,9 +349,9 @@ async def test_a_fork_can_be_merged_after_both_were_compacted() -> None:
                 9: "the newest",
             }
             async with host.board(BOARD) as engine:
-                merged = await engine.merge("fork", agent="ann")
+                merged = await engine.branching.merge("fork", agent="ann")
                 with pytest.raises(NotFound, match="was compacted away"):
-                    await engine.fork(1, "other", agent="ann", epoch="g")
+                    await engine.branching.fork(1, "other", agent="ann", epoch="g")
             await ann.wait_for(lambda _: ann.version >= merged.version, DEADLINE_SECONDS)
             assert sorted(str(ann.state.draft)) == list("aaafff")
             assert ann.state.labels == {"3"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import crdt_board.engine
+import crdt_board.chores
 from crdt_board import BoardClosed, BoardCorrupt, BoardHost, InvalidBoardId, StoreUnavailable, open_board
 from crdt_board.document import Document
 from crdt_board.engine import Engine
@@ -191,7 +191,7 @@ async def test_an_idle_board_stays_open_for_who_comes_back_in_time() -> None:
 
 async def test_leaving_and_rejoining_while_boards_close_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """D4: a thousand times leave, rejoin and edit while closing takes 0-50 ms: every acknowledged edit is reloaded."""
-    monkeypatch.setattr(crdt_board.engine, "_CLOSING_SNAPSHOT_ENTRIES", 1)
+    monkeypatch.setattr(crdt_board.chores, "_CLOSING_SNAPSHOT_ENTRIES", 1)
     seeded = random.Random(4)
     boards, rounds = [f"job-{number}" for number in range(16)], 50
     users = [

@@ -179,7 +179,7 @@ async def test_of_several_processes_on_one_file_one_removes_and_the_others_find_
         for host in hosts:
             engine = host.open_boards()[BOARD]
             await engine.read(lambda _document: None)
-            assert engine._loaded.fold.scratch.due_at() is None
+            assert engine._tail.fold.scratch.due_at() is None
         assert len(await expiries(stores[0])) == 1
     finally:
         for each in boards:

@@ -406,9 +406,9 @@ class Peer:
 
     def _branch(self, body: control.Fork | control.Merge) -> Coroutine[Any, Any, Checkpoint]:
         if isinstance(body, control.Fork):
-            return self._engine.fork(body.version, body.board, agent=body.agent, epoch=body.epoch)
+            return self._engine.branching.fork(body.version, body.board, agent=body.agent, epoch=body.epoch)
         key = body.idempotency_key
-        return self._engine.merge(body.fork, agent=body.agent, origin=self._origin, idempotency_key=key)
+        return self._engine.branching.merge(body.fork, agent=body.agent, origin=self._origin, idempotency_key=key)
 
     async def _finish(self, request_id: int, answer: Coroutine[Any, Any, JsonValue]) -> None:
         try:

@@ -216,12 +216,14 @@ class StoreSource:
     async def fork(self, board_id: str, version: int | None, name: str, agent: str) -> Checkpoint:
         newest = (await self.board(board_id)).version
         async with self._host.board(board_id) as engine:
-            return await engine.fork(newest if version is None else version, name, agent=agent, epoch=new_epoch())
+            return await engine.branching.fork(
+                newest if version is None else version, name, agent=agent, epoch=new_epoch()
+            )
 
     async def merge(self, board_id: str, fork: str, agent: str) -> Checkpoint:
         await self.board(board_id)
         async with self._host.board(board_id) as engine:
-            return await engine.merge(check_board_id(fork), agent=agent)
+            return await engine.branching.merge(check_board_id(fork), agent=agent)
 
     async def restore(self, board_id: str, version: int, agent: str) -> Checkpoint:
         await self.board(board_id)

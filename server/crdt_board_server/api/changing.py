@@ -52,7 +52,7 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
         await existing_head(host.store, check_board_id(board_id, host.limits))
         async with host.board(board_id) as engine:
             version = engine.version if wanted.version is None else wanted.version
-            return await engine.fork(version, wanted.board, agent=wanted.agent, epoch=new_epoch())
+            return await engine.branching.fork(version, wanted.board, agent=wanted.agent, epoch=new_epoch())
 
     @routes.post(
         "/boards/{board_id}/merges",
@@ -64,7 +64,7 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
     async def merge(board_id: BoardId, wanted: MergeRequest, response: Response) -> Checkpoint:
         before = await existing_head(host.store, check_board_id(board_id, host.limits))
         async with host.board(board_id) as engine:
-            made = await engine.merge(check_board_id(wanted.board, host.limits), agent=wanted.agent)
+            made = await engine.branching.merge(check_board_id(wanted.board, host.limits), agent=wanted.agent)
         if made.version <= before.version:
             response.status_code = 200
         return made

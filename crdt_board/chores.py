@@ -1,0 +1,73 @@
+"""What the writer of a board does unasked beside its entries: snapshots, warnings of bounds that are near, upkeep."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from crdt_board import snapshots
+from crdt_board.headroom import Headroom
+from crdt_board.history.upkeep import Upkeep
+from crdt_board.limits import Limits
+from crdt_board.sizes import writer_warnings
+from crdt_board.store.contract import BoardHead, Store
+from crdt_board.tail import Tail
+
+_CLOSING_SNAPSHOT_ENTRIES = 64
+_CLOSING_SNAPSHOT_BYTES = 32 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Chores:
+    """The chores of one board, in tasks of their own where they take long. It listens to the board's tail."""
+
+    def __init__(self, tail: Tail, store: Store, head: BoardHead, *, limits: Limits) -> None:
+        self._tail = tail
+        self._store = store
+        self._limits = limits
+        self._headroom = Headroom(limits)
+        self._snapshot_task: asyncio.Task[None] | None = None
+        self._upkeep = Upkeep(store, head, limits)
+        tail.on_taken_in = self._upkeep.count
+        tail.on_appended = self._snapshot_when_due
+        self._warn()
+
+    async def end_upkeep(self) -> None:
+        """Stop looking after the stored past. Idempotent."""
+        await self._upkeep.close()
+
+    async def last_snapshot(self) -> None:
+        """Before the board is closed: take a snapshot when it saves time later."""
+        if self._snapshot_task is not None:
+            await self._snapshot_task
+        loaded = self._tail.loaded
+        if (
+            loaded.entries_since_snapshot >= _CLOSING_SNAPSHOT_ENTRIES
+            or loaded.bytes_since_snapshot >= _CLOSING_SNAPSHOT_BYTES
+        ):
+            await self._save()
+
+    def _snapshot_when_due(self) -> None:
+        loaded, limits = self._tail.loaded, self._limits
+        if (
+            loaded.entries_since_snapshot >= limits.snapshot_every_entries
+            or loaded.bytes_since_snapshot >= limits.snapshot_every_bytes
+        ) and (self._snapshot_task is None or self._snapshot_task.done()):
+            self._warn()
+            self._snapshot_task = asyncio.create_task(self._save(), name=f"snapshot-{self._tail.board_id}")
+
+    def _warn(self) -> None:
+        """Log what is near a bound, once; as often as there is a snapshot, since one is far shorter than the last fifth
+        of any bound."""
+        loaded = self._tail.loaded
+        measures = writer_warnings(loaded, self._limits)
+        for warning in self._headroom.look_at_all(loaded.document, measures):
+            logger.warning("board %s is near a limit, beyond which edits are refused: %s", self._tail.board_id, warning)
+
+    def _save(self) -> Coroutine[Any, Any, None]:
+        """Captures the board at once; the coroutine does the rest."""
+        captured = snapshots.capture(self._tail.loaded)
+        return snapshots.save(self._store, self._tail.board_id, captured, self._limits)
