@@ -8,10 +8,12 @@ from functools import partial
 from typing import Protocol
 
 from crdt_board.audit import Audit, Certain
-from crdt_board.document import DocumentBroken, NotReady, field_of
+from crdt_board.document_clocks import NotReady
 from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate
+from crdt_board.guarding import DocumentBroken
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard
+from crdt_board.paths import field_of
 from crdt_board.readiness import Extent
 from crdt_board.rejections import Rejection
 from crdt_board.rules import Problem

@@ -86,11 +86,11 @@ class Audit:
             self._key_counts.clear()
             self._places.clear()
         self._written.clear()
-        self._document.on_events = self._note
+        self._document.watch_events(self._note)
 
     def end(self) -> None:
         """Note no more."""
-        self._document.on_events = None
+        self._document.watch_events(None)
 
     @property
     def has_news(self) -> bool:

@@ -21,7 +21,6 @@ from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, check_dec
 from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
 from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.steps import ReopenSteps
-from crdt_board.document import field_of
 from crdt_board.errors import (
     BadRequest,
     BoardClosed,
@@ -35,6 +34,7 @@ from crdt_board.headroom import WARNINGS, LimitWarning
 from crdt_board.layout import TEAM_ROOT
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.patching import state_after
+from crdt_board.paths import field_of
 from crdt_board.replica import Change
 from crdt_board.rule_watch import RuleWatch
 from crdt_board.schema import BoardModel

@@ -14,8 +14,8 @@ from crdt_board.commit_arguments import check_number
 from crdt_board.coordination.approvals import DEFAULT_OPTIONS, ApprovalRecord, Decision
 from crdt_board.coordination.leases import LeaseRecord
 from crdt_board.coordination.records import NAME_CHARS_MAX
-from crdt_board.document import field_of
 from crdt_board.limits import check_name
+from crdt_board.paths import field_of
 from crdt_board.team import approvals
 from crdt_board.team.approvals import Approval
 from crdt_board.team.desk import Desk

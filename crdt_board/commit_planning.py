@@ -12,9 +12,10 @@ from crdt_board.batches import CommitItem, Merged
 from crdt_board.cell_operations import Committer
 from crdt_board.conflicts import conflict_of
 from crdt_board.coordinating import draft_of_commit, undo_of_merge
-from crdt_board.document import Document, DocumentBroken
+from crdt_board.document import Document
 from crdt_board.errors import BoardError, MalformedUpdate
 from crdt_board.fold import bounded_paths
+from crdt_board.guarding import DocumentBroken
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard
 from crdt_board.patch_rules import check_patch, outgrown, sizes_of

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pycrdt
 
 from crdt_board.document import Document
-from crdt_board.records import split_path
+from crdt_board.paths import split_path
 from crdt_board.wire_values import document_wire
 
 

@@ -15,8 +15,9 @@ from pydantic import JsonValue
 from crdt_board.errors import NotFound
 from crdt_board.item_places import base36
 from crdt_board.layout import FieldLayout, Layout
+from crdt_board.paths import split_path
 from crdt_board.record_creation import Shape, container_shape, creation_update, place_of_new, record_shape
-from crdt_board.records import SharedType, new_record, shared_class, split_path
+from crdt_board.records import SharedType, new_record, shared_class
 
 _ID_CHARS = 10
 

@@ -19,8 +19,8 @@ from crdt_board.document import Document
 from crdt_board.errors import BoardError, InvalidValue, LimitExceeded
 from crdt_board.fold import Fold
 from crdt_board.limits import Limits, check_name
+from crdt_board.paths import split_path
 from crdt_board.record_hashes import digest
-from crdt_board.records import split_path
 from crdt_board.updates import EMPTY_UPDATE
 from crdt_board.wire_values import invalid_value, to_wire
 

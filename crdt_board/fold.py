@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
 from crdt_board.checkpoints import decode_checkpoint
-from crdt_board.document import field_of
 from crdt_board.journal import GENESIS_HASH, Entry
+from crdt_board.paths import field_of
 from crdt_board.scratch_times import ScratchTimes
 
 NOWHERE = ""

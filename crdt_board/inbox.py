@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from crdt_board.batches import Batch, CommitItem, ReportItem
 from crdt_board.coordinating import CoordinationItem
-from crdt_board.document import Document, DocumentBroken
+from crdt_board.document import Document
 from crdt_board.errors import BoardError, MalformedUpdate
+from crdt_board.guarding import DocumentBroken
 from crdt_board.limits import Limits
 from crdt_board.schema_changes import SchemaItem
 from crdt_board.submissions import Submission

@@ -16,7 +16,8 @@ from pydantic import JsonValue
 from crdt_board.containers import Containers
 from crdt_board.item_places import first_places, is_place, places_between, run_of
 from crdt_board.layout import PLACE_KEY
-from crdt_board.records import new_item, split_path
+from crdt_board.paths import split_path
+from crdt_board.records import new_item
 
 _SORT_RATHER = 8
 """When one item in so many is to be looked at again, sorting all of them is quicker."""

@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from crdt_board.audit import Audit
-from crdt_board.document import Document, DocumentBroken
+from crdt_board.document import Document
 from crdt_board.errors import BoardCorrupt, MalformedUpdate, NotFound
 from crdt_board.fold import NOWHERE, Fold
+from crdt_board.guarding import DocumentBroken
 from crdt_board.journal import Entry, pack_updates, unpack_updates, verify_chain
 from crdt_board.layout import Layout
 from crdt_board.nesting import Nesting

@@ -18,8 +18,8 @@ from crdt_board.errors import InvalidValue
 from crdt_board.fields import record_fields
 from crdt_board.findings import FIELDS_MAX, FINDINGS_MAX, MESSAGE_CHARS_MAX, PATH_CHARS_MAX, Finding, Findings
 from crdt_board.layout import RECORD_KINDS
+from crdt_board.paths import split_path
 from crdt_board.readings import unchecked
-from crdt_board.records import split_path
 from crdt_board.violation import Violation
 from crdt_board.wire_values import child_path
 

@@ -26,8 +26,9 @@ from crdt_board.counters import check_amount, raised_cell
 from crdt_board.document import Document
 from crdt_board.item_operations import checked_insertion, checked_move
 from crdt_board.layout import FieldKind
+from crdt_board.paths import split_path
 from crdt_board.positions import Root, check_position, index_of, is_stored
-from crdt_board.records import check_record, split_path
+from crdt_board.records import check_record
 from crdt_board.wire_values import check_text, check_wire, child_path, element_key, invalid_value
 
 _Change = Callable[[], None]

@@ -14,12 +14,13 @@ from crdt_board.cells import beats, candidate_mark
 from crdt_board.checkpoints import AddElement, Decide, DropKey, Increment, PatchOp, Propose, SetValue, SpliceRange
 from crdt_board.counters import check_amount
 from crdt_board.diffs import rebase, splices
-from crdt_board.document import Document, field_of
+from crdt_board.document import Document
 from crdt_board.fields import UNWRITTEN, FieldSpec, nearest_name
 from crdt_board.identities import Field, drops_a_value, without_ids
 from crdt_board.item_patching import items_difference, items_inserted
 from crdt_board.layout import FieldKind
 from crdt_board.operations import apply_patch, patched
+from crdt_board.paths import field_of
 from crdt_board.plain_fields import PlainField, plain_field
 from crdt_board.positions import Root, position_behind, position_in_front
 from crdt_board.readings import present_wire

@@ -13,9 +13,9 @@ from crdt_board.batches import Batch
 from crdt_board.cell_operations import Committer
 from crdt_board.conflicts import check_unchanged
 from crdt_board.coordinating import decide_item, superseding, touches_watched
-from crdt_board.document import DocumentBroken
 from crdt_board.errors import BoardError, MalformedUpdate
 from crdt_board.fold import bounded_paths
+from crdt_board.guarding import DocumentBroken
 from crdt_board.layout import Layout
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from crdt_board.batches import CommitItem
 from crdt_board.checkpoints import Checkpoint, CommitRequest, decode_checkpoint, encode_checkpoint, make_checkpoint
-from crdt_board.document import field_of
 from crdt_board.fold import NOWHERE, Fold
 from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
 from crdt_board.loading import LoadedBoard
+from crdt_board.paths import field_of
 from crdt_board.store.contract import Append, KeyRecord, SchemaRecord
 from crdt_board.validity import Unfolded
 

@@ -205,8 +205,3 @@ def changed_paths(field: FieldLayout, way: Sequence[str | int], keys: Iterable[s
         yield from ([record, name, str(key)] for key in below)
     else:
         yield [record, name]
-
-
-def split_path(path: str) -> list[str]:
-    """The parts of a path, unescaped."""
-    return [part.replace("~1", "/").replace("~0", "~") if "~" in part else part for part in path.split("/")]

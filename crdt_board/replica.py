@@ -17,11 +17,12 @@ from typing import Any
 import pycrdt
 from pydantic import JsonValue
 
-from crdt_board.document import Document, escape_path
+from crdt_board.document import Document
 from crdt_board.errors import LimitExceeded, MalformedUpdate
 from crdt_board.headroom import WARNINGS, Headroom, LimitWarning
 from crdt_board.layout import TEAM_ROOT, Layout
 from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.paths import escape_path
 from crdt_board.readiness import Extent
 from crdt_board.undo import UndoHistory, take_back
 from crdt_board.update_walk import first_clocks, walk

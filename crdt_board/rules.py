@@ -21,7 +21,7 @@ from crdt_board.canonical import SAFE_INTEGER
 from crdt_board.errors import InvalidValue, ModelError
 from crdt_board.layout import ITEM_KEY, PLACE_KEY, RECORD_KINDS, FieldKind, FieldLayout, Layout
 from crdt_board.limits import DEFAULT_LIMITS, Limits
-from crdt_board.records import split_path
+from crdt_board.paths import split_path
 from crdt_board.rule_keywords import KEYWORDS, PATTERN_CHARS_MAX, PATTERNS_MAX, plain_name
 from crdt_board.rule_schemas import MalformedSchema, expand, without_sizes
 from crdt_board.wire_values import child_path

@@ -13,7 +13,7 @@ from typing import Any
 
 from crdt_board.journal import Entry
 from crdt_board.limits import DEFAULT_LIMITS
-from crdt_board.records import split_path
+from crdt_board.paths import split_path
 
 
 @dataclass(slots=True)

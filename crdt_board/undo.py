@@ -16,7 +16,8 @@ from typing import Any
 
 import pycrdt
 
-from crdt_board.document import Document, guarded
+from crdt_board.document import Document
+from crdt_board.guarding import guarded
 from crdt_board.id_sets import cut_ranges, decode_ids, encode_ids
 from crdt_board.records import SharedType
 

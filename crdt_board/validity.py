@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 
 from crdt_board.cell_operations import Committer
 from crdt_board.checkpoints import CommitRequest
-from crdt_board.document import Document, DocumentBroken, field_of
+from crdt_board.document import Document
 from crdt_board.errors import BoardError, MalformedUpdate, Violated
 from crdt_board.findings import FINDINGS_MAX, Findings, stored
 from crdt_board.fold import NOWHERE, Fold
+from crdt_board.guarding import DocumentBroken
 from crdt_board.layout import VIOLATION_PREFIX
 from crdt_board.limits import Limits
 from crdt_board.operations import patched
+from crdt_board.paths import field_of
 from crdt_board.updates import EMPTY_UPDATE
 from crdt_board.violation import Violation
 from crdt_board.wire_values import invalid_value

@@ -9,13 +9,13 @@ from pydantic import JsonValue
 
 from crdt_board.board_link import StoredState
 from crdt_board.checkpoints import Clear, PatchOp
-from crdt_board.document import escape_path
 from crdt_board.errors import BadRequest, InvalidValue, SchemaMismatch
 from crdt_board.joining import migrated
 from crdt_board.live import LiveState, snapshot, snapshot_from_wire
 from crdt_board.live.editor import Editor
 from crdt_board.live.plain import PlainState, plain_snapshot, plain_state
 from crdt_board.patching import build_patch, build_plain_patch
+from crdt_board.paths import escape_path
 from crdt_board.replica import Replica
 from crdt_board.schema import BoardModel, fields_of
 from crdt_board.wire_values import check_text, child_path, invalid_value

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from crdt_board.document import Document, DocumentBroken, escape_path, field_of, guarded
+from crdt_board.document import Document
 from crdt_board.errors import MalformedUpdate
+from crdt_board.guarding import DocumentBroken, guarded
 from crdt_board.layout import Layout
+from crdt_board.paths import escape_path, field_of
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.updates import EMPTY_UPDATE

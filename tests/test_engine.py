@@ -14,7 +14,7 @@ import pytest
 
 from crdt_board.checkpoints import Checkpoint, CommitRequest, DropKey, PatchOp, SetValue, is_intact
 from crdt_board.clock import ManualClock
-from crdt_board.document import Document, DocumentBroken
+from crdt_board.document import Document
 from crdt_board.engine import Engine
 from crdt_board.errors import (
     BoardCorrupt,
@@ -26,6 +26,7 @@ from crdt_board.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from crdt_board.guarding import DocumentBroken
 from crdt_board.host import BoardHost
 from crdt_board.journal import GENESIS_HASH, verify_chain
 from crdt_board.layout import FieldLayout, Layout

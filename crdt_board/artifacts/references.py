@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from crdt_board.artifacts.threads import in_thread
-from crdt_board.document import field_of
 from crdt_board.errors import BoardCorrupt
 from crdt_board.journal import GENESIS_HASH, Entry, verify_chain
 from crdt_board.layout import FieldLayout, Layout
 from crdt_board.loading import LoadedBoard, entry_pages, load_board, open_truth, snapshot_digest
+from crdt_board.paths import field_of
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Store
 

@@ -12,7 +12,6 @@ import pycrdt
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.document import field_of
 from crdt_board.errors import BadRequest, BoardCorrupt, NotFound
 from crdt_board.history.blame import Origin, Origins, Stretch, attribute
 from crdt_board.history.compaction import Compaction, origins_of
@@ -26,6 +25,7 @@ from crdt_board.journal import unpack_updates, verify_chain
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
+from crdt_board.paths import field_of
 from crdt_board.positions import blocks_in_order
 from crdt_board.schemas import BoardSchemas
 from crdt_board.sizes import BoardSizes, board_sizes

@@ -11,7 +11,7 @@ from crdt_board.fields import nearest_name
 from crdt_board.history.differences import Difference, state_differences, whole_difference
 from crdt_board.journal import Entry
 from crdt_board.layout import ITEM_KEY, KEYED_KINDS, RECORD_KINDS, Layout
-from crdt_board.records import split_path
+from crdt_board.paths import split_path
 from crdt_board.wire_values import child_path
 
 _INDEX_DIGITS_MAX = 7

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from crdt_board.checkpoints import decode_checkpoint
 from crdt_board.journal import Entry
-from crdt_board.records import split_path
+from crdt_board.paths import split_path
 
 
 class News(BaseModel):

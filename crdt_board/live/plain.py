@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from crdt_board.cell_operations import Committer
 from crdt_board.cell_writes import raise_cell, write_candidate
 from crdt_board.checkpoints import SetValue
-from crdt_board.document import Document, escape_path
+from crdt_board.document import Document
 from crdt_board.fields import UNWRITTEN
 from crdt_board.layout import SINGLE_KINDS, STRICT_PREFIX
 from crdt_board.live.counter import LiveCounter
@@ -18,6 +18,7 @@ from crdt_board.live.editor import Editor
 from crdt_board.live.mapping import is_storable
 from crdt_board.operations import apply_edits
 from crdt_board.patching import build_plain_patch
+from crdt_board.paths import escape_path
 from crdt_board.plain_fields import PlainField, plain_field
 from crdt_board.wire_values import check_text, document_wire
 

@@ -19,7 +19,7 @@ from crdt_board.live.sequence import LiveList
 from crdt_board.live.sets import LiveSet
 from crdt_board.live.snapshots import record_from_wire
 from crdt_board.live.text import LiveText
-from crdt_board.records import split_path
+from crdt_board.paths import split_path
 from crdt_board.schema import BoardModel, fields_of
 from crdt_board.wire_values import document_wire, same_wire
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from crdt_board.errors import BadRequest, NotFound
 from crdt_board.live.record_list import LiveRecordList
-from crdt_board.records import split_path
+from crdt_board.paths import split_path
 from crdt_board.wire_values import child_path
 
 _ANY = "*"

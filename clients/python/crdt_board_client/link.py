@@ -22,10 +22,10 @@ from crdt_board.board_link import AgentPresence, BoardSession, StoredState, end_
 from crdt_board.checkpoints import Checkpoint, CommitRequest
 from crdt_board.coordinating import Coordinated
 from crdt_board.coordination.operations import Operation
-from crdt_board.document import DocumentBroken
 from crdt_board.errors import BoardError, BoardReplaced, ConnectionFailed, ProtocolError
 from crdt_board.findings import Findings
 from crdt_board.forks import new_epoch
+from crdt_board.guarding import DocumentBroken
 from crdt_board.layout import Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.migrations import BoardState, MigrationRequest
