@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
@@ -17,8 +17,9 @@ from crdt_board.board_link import AgentEditor, AgentPresence, BoardSession
 from crdt_board.board_past import QUERY_SECONDS, BoardPast
 from crdt_board.board_team import BoardTeam
 from crdt_board.changes import Changes
-from crdt_board.checkpoints import Checkpoint, CommitRequest, PatchOp, check_decisions
-from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, fingerprint_of, json_copy
+from crdt_board.checkpoints import Checkpoint
+from crdt_board.commit_arguments import check_number, checked_confidence, commit_request, json_copy
+from crdt_board.committing import Committing
 from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.steps import ReopenSteps
 from crdt_board.errors import (
@@ -33,9 +34,7 @@ from crdt_board.findings import Findings
 from crdt_board.headroom import WARNINGS, LimitWarning
 from crdt_board.layout import TEAM_ROOT
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
-from crdt_board.patching import state_after
 from crdt_board.paths import field_of
-from crdt_board.replica import Change
 from crdt_board.rule_watch import RuleWatch
 from crdt_board.schema import BoardModel
 from crdt_board.team.claims import ClaimedTask
@@ -43,7 +42,6 @@ from crdt_board.team.leases import Lease
 from crdt_board.undo import UndoHistory
 from crdt_board.views import ModelView, Patch, PlainModel, PlainView, View
 from crdt_board.violation import VIOLATIONS, Violation
-from crdt_board.wire_values import invalid_value
 
 M = TypeVar("M", bound=BoardModel | PlainModel)
 _Answer = TypeVar("_Answer")
@@ -71,6 +69,7 @@ class Board(BoardPast[M], BoardTeam):
         self._editor = AgentEditor(session.replica, session, agent)
         self._view: View = PlainView(session.replica) if model is None else ModelView(model, session.replica)
         self._state = self._view.live(self._editor)
+        self._committing = Committing(session, self._view, self._rules, agent=self._agent, answered=self._answered)
         super().__init__()
 
     def __repr__(self) -> str:
@@ -271,7 +270,7 @@ class Board(BoardPast[M], BoardTeam):
             handoff=json_copy(handoff, "handoff"),
             tags=tags,
         )
-        made = await self._commit(request, patch, timeout)
+        made = await self._committing.commit(request, patch, timeout)
         if task is not None:
             await task.settled()
         return made
@@ -315,13 +314,13 @@ class Board(BoardPast[M], BoardTeam):
                 idempotency_key=idempotency_key,
             )
             try:
-                with self._refusing_neighbours(fields or ()):
+                with self._committing.refusing_neighbours(fields or ()):
                     patch = work(before)
                     patch = await patch if inspect.isawaitable(patch) else patch
-                return await self._commit(request, patch)
+                return await self._committing.commit(request, patch)
             except (VersionConflict, Violated) as error:
                 conflict = error
-                await self._catch_up_with(error)
+                await self._committing.caught_up_with(error)
         assert conflict is not None
         raise conflict
 
@@ -383,8 +382,8 @@ class Board(BoardPast[M], BoardTeam):
             expected_version=expected,
             operations=(ReopenSteps(version=self._wanted_version(version)[0]),),
         )
-        request = request.model_copy(update={"findings": self._findings(operations)})
-        return await self._send_commit(request, operations, wire, timeout)
+        request = request.model_copy(update={"findings": self._committing.findings(operations)})
+        return await self._committing.send(request, operations, wire, timeout)
 
     async def wait_for(self, condition: Callable[[M], bool], timeout: float | None = None) -> M:
         """Wait until ``condition`` holds for the live state; return a snapshot of that moment.
@@ -455,51 +454,6 @@ class Board(BoardPast[M], BoardTeam):
             session.fail(BoardClosed(f"board {self.id} was closed"))
             await session.link.close()
 
-    @contextlib.contextmanager
-    def _refusing_neighbours(self, fields: Sequence[str]) -> Iterator[None]:
-        """Raise a conflict when another handle on this replica edits one of ``fields`` inside the block."""
-        touched: set[str] = set()
-
-        def watch(changes: Sequence[Change]) -> None:
-            touched.update(field_of(change.path) for change in changes if change.local and change.agent != self._agent)
-
-        watchers = self._session.replica.watchers
-        watchers.append(watch)
-        try:
-            yield
-        finally:
-            watchers.remove(watch)
-        changed = sorted(touched.intersection(fields))
-        if changed:
-            replica = self._session.replica
-            raise VersionConflict(
-                f"{', '.join(changed)} was edited through another handle on this replica since it was read",
-                current_version=replica.version,
-                author="",
-                changed=changed,
-                seq=replica.seq,
-            )
-
-    async def _commit(self, request: CommitRequest, patch: Patch | None, timeout: float | None = None) -> Checkpoint:
-        self._session.check()
-        self._session.rejections.check("; this commit was not made")
-        if patch is not None and not isinstance(patch, Mapping | BoardModel):
-            raise invalid_value("patch", f"maps field names to values, or is a model, but not a {type(patch).__name__}")
-        operations, wire = self._view.patch(patch or {})
-        base = patch._board_base.state if isinstance(patch, BoardModel) else None
-        findings = self._findings(operations, wire, base)
-        return await self._send_commit(request.model_copy(update={"findings": findings}), operations, wire, timeout)
-
-    def _findings(
-        self,
-        operations: Sequence[PatchOp],
-        wire: dict[str, JsonValue] | None = None,
-        base: dict[str, JsonValue] | None = None,
-    ) -> Findings | None:
-        """What the model's rules say of operations on top of the present state; arguments as for `state_after`."""
-        document, wanted = self._session.replica.document, bool(operations) and self._rules.has_rules
-        return self._rules.findings(state_after(document, operations, wire, base) if wanted else None)
-
     async def _commit_with(
         self,
         step: str,
@@ -519,30 +473,7 @@ class Board(BoardPast[M], BoardTeam):
             handoff=json_copy(told.pop("handoff", None), "handoff"),
             **told,
         )
-        return await self._commit(request, patch)
-
-    async def _send_commit(
-        self,
-        request: CommitRequest,
-        operations: Sequence[PatchOp],
-        wire: dict[str, JsonValue],
-        timeout: float | None,
-    ) -> Checkpoint:
-        self._session.check()
-        fingerprint = fingerprint_of(request, wire)
-        request = request.model_copy(update={"patch": tuple(operations), "fingerprint": fingerprint})
-        check_decisions(request)
-        checkpoint = await self._answered(self._session.link.commit(request), timeout)
-        consequence = f"; the commit was made without it, as version {checkpoint.version}"
-        self._session.rejections.check(consequence, version=checkpoint.version)
-        return checkpoint
-
-    async def _catch_up_with(self, conflict: VersionConflict | Violated) -> None:
-        """Wait until this replica holds what it was refused for: the newest entry of then, and its checkpoint."""
-        replica = self._session.replica
-        await self._session.waiters.until(
-            lambda: replica.seq >= conflict.seq and replica.version >= conflict.current_version, None
-        )
+        return await self._committing.commit(request, patch)
 
     def _history(self, what: str) -> UndoHistory:
         self._session.check()
