@@ -87,6 +87,8 @@ def check_request(request: CommitRequest, limits: Limits) -> None:
     check_name(request.step, "step", limits.step_chars_max)
     if request.idempotency_key is not None:
         check_name(request.idempotency_key, "idempotency_key", limits.idempotency_key_chars_max)
+    if request.output is None and request.handoff is None and request.trace is None and not request.tags:
+        return
     try:
         size = len(canonical_json(request.model_dump(mode="json", include={"output", "handoff", "trace", "tags"})))
     except ValueError as error:

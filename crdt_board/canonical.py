@@ -41,7 +41,10 @@ def _is_plain(value: Any) -> bool:
     if kind is int:
         return -SAFE_INTEGER <= value <= SAFE_INTEGER  # type: ignore[no-any-return]
     if kind is dict:
-        return all(type(key) is str and key.isascii() for key in value) and all(map(_is_plain, value.values()))
+        for key, item in value.items():  # no generator: twice as fast, and each commit does this some five times
+            if type(key) is not str or not key.isascii() or not (type(item) in _PLAIN or _is_plain(item)):
+                return False
+        return True
     return kind in (list, tuple) and all(map(_is_plain, value))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
-from crdt_board.checkpoints import decode_checkpoint
+from crdt_board.checkpoints import Checkpoint, decode_checkpoint
 from crdt_board.journal import GENESIS_HASH, Entry
 from crdt_board.paths import field_of
 from crdt_board.scratch_times import ScratchTimes
@@ -48,15 +48,16 @@ class Fold:
     marks: dict[str, ChangeMark] = field(default_factory=dict)
     scratch: ScratchTimes = field(default_factory=ScratchTimes)
 
-    def advance(self, entry: Entry, origin: str = NOWHERE) -> None:
-        """Take in the next entry; the caller has verified its place in the chain.
+    def advance(self, entry: Entry, origin: str = NOWHERE, checkpoint: Checkpoint | None = None) -> None:
+        """Take in the next entry; the caller has verified its place in the chain. ``checkpoint`` is the one in it,
+        if that was decoded already.
 
         ``origin`` names the replica that made it. It is not stored: what was read from the journal, and what a commit
         wrote, came from nowhere, and so counts as somebody else's for everybody.
         """
         self._pass(entry, origin)
         if entry.kind == "commit":
-            self._take_checkpoint(entry)
+            self._take_checkpoint(checkpoint or decode_checkpoint(entry.checkpoint), entry.seq)
 
     def advance_all(self, entries: Sequence[Entry]) -> None:
         """The same for entries from the journal. Reads only the last checkpoint among them, which is quicker."""
@@ -66,7 +67,7 @@ class Fold:
             if entry.kind == "commit":
                 last = entry
         if last is not None:
-            self._take_checkpoint(last)
+            self._take_checkpoint(decode_checkpoint(last.checkpoint), last.seq)
 
     def _pass(self, entry: Entry, origin: str) -> None:
         assert entry.seq == self.seq + 1, (entry.seq, self.seq)
@@ -76,9 +77,8 @@ class Fold:
             mark = self.marks.get(name)
             self.marks[name] = mark.moved(entry.seq, origin) if mark else ChangeMark(entry.seq, origin, 0)
 
-    def _take_checkpoint(self, entry: Entry) -> None:
-        checkpoint = decode_checkpoint(entry.checkpoint)
-        self.version, self.version_seq = checkpoint.version, entry.seq
+    def _take_checkpoint(self, checkpoint: Checkpoint, seq: int) -> None:
+        self.version, self.version_seq = checkpoint.version, seq
         self.version_author, self.checkpoint_hash = checkpoint.agent, checkpoint.hash
 
     def changed_since(self, seq: int, *, apart_from: str = NOWHERE) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from crdt_board.audit import Audit
+from crdt_board.checkpoints import Checkpoint
 from crdt_board.document import Document
 from crdt_board.errors import BoardCorrupt, MalformedUpdate, NotFound
 from crdt_board.fold import NOWHERE, Fold
@@ -50,9 +51,9 @@ class LoadedBoard:
         """Follow the last writes of the scratch fields of the document's layout; after it was declared anew."""
         self.fold.scratch.track(self.document.layout.ttls_ms)
 
-    def advance(self, entry: Entry, origin: str = NOWHERE) -> None:
-        """Count an entry that the document holds."""
-        self.fold.advance(entry, origin)
+    def advance(self, entry: Entry, origin: str = NOWHERE, checkpoint: Checkpoint | None = None) -> None:
+        """Count an entry that the document holds; ``checkpoint`` is the one in it, if that was decoded already."""
+        self.fold.advance(entry, origin, checkpoint)
         self.entries_since_snapshot += 1
         self.bytes_since_snapshot += len(entry.payload)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crdt_board.batches import CommitItem
-from crdt_board.checkpoints import Checkpoint, CommitRequest, decode_checkpoint, encode_checkpoint, make_checkpoint
+from crdt_board.checkpoints import Checkpoint, CommitRequest, encode_checkpoint, make_checkpoint
 from crdt_board.fold import NOWHERE, Fold
 from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
 from crdt_board.loading import LoadedBoard
@@ -36,6 +36,8 @@ class Plan:
     checksum: str = ""
     corrections: list[bytes] = field(default_factory=list)
     supersedes: bool = False
+    checkpoint: Checkpoint | None = None
+    """What a commit's entry makes; sealed last."""
 
 
 def seal(loaded: LoadedBoard, plans: Sequence[Plan], *, board_id: str, schema_version: int, now_ms: int) -> list[Entry]:
@@ -46,11 +48,11 @@ def seal(loaded: LoadedBoard, plans: Sequence[Plan], *, board_id: str, schema_ve
     for seq, plan in enumerate(plans, start=fold.seq + 1):
         checkpoint = ""
         if plan.commit is not None:
-            made = _checkpoint(
+            plan.checkpoint = _checkpoint(
                 plan, plan.commit.request, plans, fold,
                 board_id=board_id, seq=seq, schema_version=schema_version, now_ms=now_ms,
             )  # fmt: skip
-            checkpoint = encode_checkpoint(made)
+            checkpoint = encode_checkpoint(plan.checkpoint)
         entry = make_entry(
             previous,
             board_id=board_id,
@@ -72,7 +74,7 @@ def append_request(
     entries: Sequence[Entry], plans: Sequence[Plan], *, expected_seq: int, schemas: Sequence[SchemaRecord] = ()
 ) -> Append:
     """What the store is asked for: the entries, with the commit's checkpoint and idempotency key."""
-    checkpoints = [decode_checkpoint(entry.checkpoint) for entry in entries if entry.checkpoint]
+    checkpoints = [plan.checkpoint for plan in plans if plan.checkpoint is not None]
     request = plans[-1].commit.request if plans[-1].commit else None
     keys: list[KeyRecord] = []
     if request is not None and request.idempotency_key is not None:

@@ -177,8 +177,9 @@ class Tail:
         for entry in entries:
             self.last_author = entry.author
             plan = self._in_flight.get(entry.hash)
-            self.loaded.advance(entry, plan.origin if plan else NOWHERE)
-            published.append(_shown(entry, plan))
+            shown = _shown(entry, plan)
+            self.loaded.advance(entry, plan.origin if plan else NOWHERE, shown.checkpoint)
+            published.append(shown)
         own = [self._in_flight.pop(entry.hash, None) for entry in entries]
         if any(own):
             self._on_durable()
@@ -232,7 +233,7 @@ class Tail:
 
 
 def _shown(entry: Entry, plan: Plan | None) -> PublishedEntry:
+    if plan is not None:
+        return PublishedEntry(entry, plan.updates, plan.source, plan.checkpoint, plan.corrections)
     checkpoint = decode_checkpoint(entry.checkpoint) if entry.checkpoint else None
-    if plan is None:
-        return PublishedEntry(entry, unpack_updates(entry.payload), None, checkpoint)
-    return PublishedEntry(entry, plan.updates, plan.source, checkpoint, plan.corrections)
+    return PublishedEntry(entry, unpack_updates(entry.payload), None, checkpoint)
