@@ -141,7 +141,9 @@ async def add_board(store: Store, board: NewBoard) -> BoardHead:
     """
     board_id = board.beginning.board_id
     if not await store.create_with(board):
-        raise BoardExists(f"there is a board {board_id} already", board_id=board_id)
+        raise BoardExists(
+            f"there is a board {board_id} already; delete it first, or import into another database", board_id=board_id
+        )
     head = await store.head(board_id)
     assert head is not None, board_id
     return head

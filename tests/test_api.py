@@ -24,6 +24,7 @@ from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
 from crdt_board_server.cli import app
+from crdt_board_server.terminal import _user
 from support.serving import serving
 from support.waiting import DEADLINE_SECONDS
 
@@ -231,7 +232,7 @@ async def test_the_command_line_keeps_a_retention(client: httpx.AsyncClient, dat
 
     assert await run("retention", BOARD) == f"board {BOARD} keeps all versions\n"
     said = await run("retention", BOARD, "--keep-versions", "1", "--newer-than", "1h", "--no-keep-tagged")
-    assert said == f"board {BOARD} keeps the newest 1, those newer than 1:00:00\n"
+    assert said == f"board {BOARD} keeps the newest 1 and those newer than 1:00:00\n"
     assert await got(client, f"/{BOARD}/retention") == {
         "keep_versions": 1,
         "newer_than_seconds": 3600,
@@ -420,7 +421,7 @@ async def test_whole_boards_are_changed_over_http(client: httpx.AsyncClient) -> 
     [
         (["show", "nope"], "there is no board nope"),
         (["show", "../nope"], "is not a board id"),
-        (["diff", BOARD, "x"], "is not a pointer"),
+        (["diff", BOARD, "x"], "is no version"),
         (["diff", BOARD, f"board:{BOARD}@1#{'0' * 16}"], "is not the one that"),
         (["history", BOARD, "nothing"], "has no field 'nothing'"),
         (["history", BOARD, "findings/f1/titel"], "has no field 'titel'; did you mean 'title'?"),
@@ -455,6 +456,19 @@ def test_an_import_of_what_is_no_export_makes_no_database(tmp_path: Path, databa
     assert not list(tmp_path.glob("fresh.db*"))
     assert crdt_board("import", str(whole), "--db", str(fresh))[0] == 0
     assert "are intact" in crdt_board("verify", BOARD, "--db", str(fresh))[1]
+
+
+def test_a_file_that_is_named_counts_more_than_the_environment(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CRDT_BOARD_URL stands for --url only where neither is given; both at once are refused, in either order."""
+    monkeypatch.setenv("CRDT_BOARD_URL", "http://127.0.0.1:1")
+    file, server = ("--db", str(database)), ("--url", "http://127.0.0.1:1")
+    assert crdt_board("show", BOARD, *file)[0] == 0
+    assert "no CRDT Board server answers" in crdt_board("show", BOARD)[2]
+    for both in ((*file, *server), (*server, *file)):
+        code, said, problem = crdt_board("delete", BOARD, "--yes", *both)
+        assert (code, said) == (2, "")
+        assert "not both" in " ".join(problem.replace("│", " ").split())
+    assert crdt_board("show", BOARD, *file)[0] == 0
 
 
 def test_help_says_under_whose_name_something_is_recorded() -> None:

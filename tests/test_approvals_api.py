@@ -217,6 +217,54 @@ async def test_the_command_line_lists_shows_and_decides(client: httpx.AsyncClien
 
 
 @pytest.mark.parametrize("place", ["file", "server"])
+async def test_the_command_line_asks(client: httpx.AsyncClient, database: Path, place: str) -> None:
+    """A question is put with its options and what it is about, once under its key; a wrong one is refused."""
+    where = ["--db", str(database)] if place == "file" else ["--url", str(client.base_url)]
+
+    async def ask(*arguments: str) -> tuple[int, str, str]:
+        return await asyncio.to_thread(crdt_board, "ask", *arguments, *where)
+
+    asking = ("Dinner?", "--option", "rice", "--option", "soup", "--about", "draft", "--expires", "2d", "--key", "d")
+    for _ in range(2):
+        assert await ask(BOARD, *asking, "--agent", "eve") == (0, "d\n", "")
+    asked = (await client.get(f"/api/boards/{BOARD}/approvals/d")).json()
+    assert (asked["options"], asked["about"], asked["agent"]) == (["rice", "soup"], ["draft"], "eve")
+    assert asked["expires_ms"] - asked["asked_ms"] == 2 * 24 * 3600 * 1000
+    code, said, _ = await ask(BOARD, "Tea?", "--json")
+    assert (code, json.loads(said)["options"]) == (0, ["approve", "reject"])
+    for wrong, why in (
+        ((BOARD, "Tea?", "--about", "drafft"), "drafft"),
+        ((BOARD, ""), "question"),
+        ((BOARD, "Tea?", "--expires", "soon"), "30d"),
+        (("nope", "Tea?"), "there is no board nope"),
+    ):
+        code, said, problem = await ask(*wrong)
+        assert (code, said, problem.count("\n")) == (1, "", 1)
+        assert why in problem
+
+
+async def test_what_a_question_is_about_is_shown_the_same_every_time(database: Path) -> None:
+    """Keys are in alphabetical order, what is long is on lines of its own, and all of it is set in."""
+    async with open_board(database, BOARD, agent="ann") as ann:
+        ann.state.update(notes={"b": "y" * 80, "a": "x"})
+        await ann.ask("So?", about=["draft", "notes"], key="so")
+    shown = crdt_board("approvals", BOARD, "so", "--db", str(database))[1]
+    about = shown[shown.index("  draft:") :].splitlines()
+    assert about == [
+        "  draft:",
+        "    The plan.",
+        "    Two weeks [maybe].\\x1b[2J",
+        "  notes:",
+        "    {",
+        '      "a": "x",',
+        f'      "b": "{"y" * 80}"',
+        "    }",
+        "  what differs there now from version 1:",
+        *about[9:],
+    ]
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
 async def test_the_command_line_refuses_to_decide_on_what_has_changed(
     client: httpx.AsyncClient, database: Path, place: str
 ) -> None:

@@ -20,6 +20,7 @@ from crdt_board import (
     BoardModel,
     Counter,
     EffectInDoubt,
+    Event,
     ModelError,
     StepResult,
     Text,
@@ -191,6 +192,27 @@ def test_what_the_board_offers_beside_fields_blocks_too(either_url: str | None, 
             follower.commit("read", patch={"status": f"read {len(news.paths)}"})
         assert board.snapshot().status == "read 1"
         board.settled(_SECONDS)
+
+
+def test_a_reaction_may_block_and_use_the_board(either_url: str | None, board_id: str) -> None:
+    """The function of `on` runs beside the thread of the board: it edits, waits, and its patch is a step."""
+    threads: list[threading.Thread] = []
+    with opened(either_url, board_id) as board:
+
+        @board.on("findings/*", when=lambda finding: finding.title and not finding.title.endswith("!"))
+        def shout(event: Event) -> dict[str, str]:
+            threads.append(threading.current_thread())
+            event.value.title += "!"
+            board.flush()
+            return {"status": f"shouted {event.key}"}
+
+        board.state.findings["f1"].title = "cast"
+        board.settled(_SECONDS)
+        assert board.state.findings["f1"].title == "cast!"
+        assert board.snapshot().status == "shouted f1"
+        assert [made.step for made in board.checkpoints()] == ["shout"]
+    (used,) = threads
+    assert used is not threading.current_thread()
 
 
 def test_an_interrupt_inside_a_function_ends_the_call_and_not_the_board() -> None:

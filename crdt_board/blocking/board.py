@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -20,11 +21,13 @@ from crdt_board.checkpoints import Checkpoint
 from crdt_board.replica import Change
 from crdt_board.schema import BoardModel
 from crdt_board.team.leases import Lease
+from crdt_board.team.reactions import Event
 from crdt_board.views import Patch, PlainModel
 
 M = TypeVar("M", bound=BoardModel | PlainModel)
 T = TypeVar("T")
 P = ParamSpec("P")
+_Work = TypeVar("_Work", bound=Callable[[Event], Any])
 
 
 def _waits(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
@@ -54,7 +57,8 @@ class BlockingBoard(Generic[M]):
     """One agent's handle on a board; every method waits until it is done. Usable from any thread, also several.
 
     Everything is named and behaves as in `Board`; what differs is said here. Functions that are given to `effect`,
-    `step` and `attempt` run in the thread that calls these. Ctrl-C in a call cancels it.
+    `step` and `attempt` run in the thread that calls these, those given to `on` in one of their own. Ctrl-C in a call
+    cancels it.
     """
 
     def __init__(self, thread: LoopThread, board: Board[M]) -> None:
@@ -172,6 +176,27 @@ class BlockingBoard(Generic[M]):
     def step(self, name: str, *, key: str | Callable[..., str] | None = None, ttl: float = 30.0) -> BlockingStep:
         """As `Board.step`, for plain functions; they run in the thread that calls them."""
         return BlockingStep(self._thread, self._thread.call(lambda: self._board.step(name, key=key, ttl=ttl)))
+
+    def on(self, path: str, **options: Any) -> Callable[[_Work], _Work]:
+        """As `Board.on`, with its keywords. The function runs in a thread beside the caller's, and may block.
+
+        ``when`` runs in the board's own thread, and is given the live value.
+        """
+
+        def register(work: _Work) -> _Work:
+            run = work if inspect.iscoroutinefunction(work) else self._in_a_thread(work)
+            self._thread.call(lambda: self._board.on(path, **options)(run))
+            return work
+
+        return register
+
+    def _in_a_thread(self, work: Callable[[Event], Patch | None]) -> Callable[[Event], Coroutine[Any, Any, Any]]:
+        @functools.wraps(work)
+        async def run(event: Event) -> Patch | None:
+            patch = await asyncio.to_thread(work, wrapped(self._thread, event))
+            return cast("Patch | None", _bare_patch(patch))
+
+        return run
 
     def close(self) -> None:
         """As `Board.close`. Leaving the block does the same."""

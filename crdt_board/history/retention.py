@@ -36,9 +36,13 @@ class Retention(_Frozen):
         if self.keeps_all:
             return "all versions"
         rules = [f"the newest {self.keep_versions}"] if self.keep_versions is not None else []
-        rules += [f"those newer than {self.newer_than}"] if self.newer_than is not None else []
+        rules += (
+            [f"those newer than {str(self.newer_than).removesuffix(', 0:00:00')}"]
+            if self.newer_than is not None
+            else []
+        )
         rules += ["those with a tag"] if self.keep_tagged else []
-        return ", ".join(rules)
+        return " and ".join(rules)
 
 
 class KeptVersions(_Frozen):

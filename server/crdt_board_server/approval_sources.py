@@ -13,7 +13,13 @@ from pydantic import BaseModel
 from crdt_board.coordination.approvals import DecideApproval, WithdrawApproval
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
-from crdt_board_server.api.approval_answers import AllApprovalsPage, ApprovalPage, BoardApproval, ShownApproval
+from crdt_board_server.api.approval_answers import (
+    AllApprovalsPage,
+    ApprovalPage,
+    AskRequest,
+    BoardApproval,
+    ShownApproval,
+)
 from crdt_board_server.api.approval_lists import ApprovalLists
 
 _PAGE = 1_000
@@ -34,6 +40,8 @@ class ApprovalSource(Protocol):
     async def of(self, board_id: str) -> list[BoardApproval]: ...
 
     async def one(self, board_id: str, approval_id: str) -> ShownApproval: ...
+
+    async def ask(self, board_id: str, wanted: AskRequest) -> BoardApproval: ...
 
     async def decide(self, approval: BoardApproval, option: str, *, comment: str, agent: str) -> BoardApproval:
         """Decide on what ``approval`` shows."""
@@ -61,6 +69,9 @@ class StoredApprovals:
 
     async def one(self, board_id: str, approval_id: str) -> ShownApproval:
         return await self._lists.one(board_id, approval_id)
+
+    async def ask(self, board_id: str, wanted: AskRequest) -> BoardApproval:
+        return await self._lists.coordinate(board_id, wanted.agent, wanted.operation())
 
     async def decide(self, approval: BoardApproval, option: str, *, comment: str, agent: str) -> BoardApproval:
         operation = DecideApproval(
@@ -91,6 +102,9 @@ class ServedApprovals:
 
     async def one(self, board_id: str, approval_id: str) -> ShownApproval:
         return await self._read(ShownApproval, "GET", _address(board_id, approval_id))
+
+    async def ask(self, board_id: str, wanted: AskRequest) -> BoardApproval:
+        return await self._read(BoardApproval, "POST", _address(board_id), json=wanted.model_dump(mode="json"))
 
     async def decide(self, approval: BoardApproval, option: str, *, comment: str, agent: str) -> BoardApproval:
         body = {"option": option, "comment": comment, "seen": approval.hash, "agent": agent}

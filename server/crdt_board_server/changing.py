@@ -16,6 +16,7 @@ from crdt_board.history import Retention
 from crdt_board_server.api.answers import RetentionRules
 from crdt_board_server.sources import Source, add_to_new
 from crdt_board_server.terminal import (
+    CHANGE,
     DATABASE,
     Agent,
     AsJson,
@@ -47,8 +48,8 @@ KeepTagged = Annotated[
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for command in (create, fork, forks, merge, restore, dismiss, compact, retention, export, delete):
-        app.command()(command)
-    app.command("import")(import_)
+        app.command(rich_help_panel=CHANGE)(command)
+    app.command("import", rich_help_panel=CHANGE)(import_)
 
 
 def create(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:

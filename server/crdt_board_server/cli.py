@@ -12,21 +12,14 @@ import typer
 
 from crdt_board import __version__
 from crdt_board_server import artifact_commands, changing, deciding, looking, resolving, working
+from crdt_board_server.terminal import SERVE, WORK_TOGETHER
 
 app = typer.Typer(
     name="crdt-board",
     help="A durable board that teams of AI agents, and people, edit at the same time.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-looking.add_commands(app)
-changing.add_commands(app)
-resolving.add_commands(app)
-app.add_typer(artifact_commands.app)
-working.add_commands(app)
-deciding.add_commands(app)
 
 
 def main() -> None:
@@ -49,7 +42,7 @@ def _options(
     pass
 
 
-@app.command("serve")
+@app.command("serve", rich_help_panel=SERVE)
 def serve_command(
     *,
     db: Annotated[
@@ -83,7 +76,7 @@ def serve_command(
     run_server(db, host, port, origin=origin or [], artifacts=artifacts, log_level=log_level)
 
 
-@app.command("demo")
+@app.command("demo", rich_help_panel=SERVE)
 def demo_command(
     seed: Annotated[int, typer.Option(help="Decides what the agents find, and their pace.")] = 1,
     db: Annotated[Path | None, typer.Option(help="SQLite file to use and keep; without it a temporary one.")] = None,
@@ -100,3 +93,11 @@ def demo_command(
         options += ["--json"]
     # The demo takes this process over, so that signals reach it and its exit code is that of the command.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "crdt_board_demo", *options])
+
+
+looking.add_commands(app)
+changing.add_commands(app)
+working.add_commands(app)
+deciding.add_commands(app)
+resolving.add_commands(app)
+app.add_typer(artifact_commands.app, rich_help_panel=WORK_TOGETHER)

@@ -1,4 +1,4 @@
-"""The commands for people who decide: ``approvals decide withdraw``."""
+"""The commands for people who decide: ``ask approvals decide withdraw``."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from rich.text import Text
 
-from crdt_board.coordination.approvals import overlaps
+from crdt_board.coordination.approvals import DEFAULT_OPTIONS, overlaps
 from crdt_board.errors import NotFound
 from crdt_board.history import StateDiff
-from crdt_board_server.api.approval_answers import BoardApproval, ShownApproval
+from crdt_board.values import from_validation_error
+from crdt_board_server.api.approval_answers import AskRequest, BoardApproval, ShownApproval
 from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
+    WORK_TOGETHER,
     Agent,
     AsJson,
     Board,
     Database,
     Server,
+    age_of,
     out,
     plain,
     print_diff,
@@ -33,6 +36,7 @@ from crdt_board_server.terminal import (
 )
 
 _HASH_DIGITS = 12
+_LINE_CHARS = 80
 
 ApprovalArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The approval, as `crdt-board approvals` names it.", show_default=False)
@@ -52,8 +56,8 @@ class StateOption(enum.StrEnum):
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    for command in (approvals, decide, withdraw):
-        app.command()(command)
+    for command in (ask, approvals, decide, withdraw):
+        app.command(rich_help_panel=WORK_TOGETHER)(command)
 
 
 def approvals(
@@ -82,6 +86,51 @@ def approvals(
     rows = [_row(each) for each in found]
     headings = ("board", "id", "state", "question", "options", "about", "asked by", "asked", "expires")
     print_table(headings, rows, "nothing waits for a decision" if state == StateOption.PENDING else "none")
+
+
+def ask(
+    board: Board,
+    question: Annotated[str, typer.Argument(help="What people are to decide.", show_default=False)],
+    *,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTION", help="An answer to choose; repeat it for each. [default: approve, reject]"),
+    ] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH", help="A field, or a place in one, whose change supersedes the question; can be repeated."
+        ),
+    ] = None,
+    expires: Annotated[str | None, typer.Option(metavar="AGE", help="After what time: 30d, 12h, 90m, 60s.")] = None,
+    key: Annotated[str | None, typer.Option(help="Its id, under which it is asked once; a random one without.")] = None,
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask people a question, and print its id. `approvals` shows what became of it."""
+    seconds = None if expires is None else age_of("--expires", expires).total_seconds()
+
+    async def put(source: Source) -> BoardApproval:
+        try:
+            wanted = AskRequest(
+                question=question,
+                options=tuple(option or DEFAULT_OPTIONS),
+                about=tuple(about or ()),
+                expires_seconds=seconds,
+                key=key,
+                agent=agent,
+            )
+        except ValidationError as error:
+            raise from_validation_error(error, "") from None
+        return await source.approvals.ask(board, wanted)
+
+    asked = run(db, url, put)
+    if as_json:
+        print_json(plain(asked))
+    else:
+        typer.echo(asked.id)
 
 
 def decide(
@@ -181,7 +230,10 @@ def _print(shown: ShownApproval, diff: StateDiff | None) -> None:
     origin = " of the board that this one was forked from" if shown.forked else ""
     _line(f"about version {shown.version}{origin}, hash {shown.hash[:_HASH_DIGITS]}:")
     for path, value in shown.content.items():
-        _line(f"{path}: {_readable(value)}")
+        first, *more = _readable(value).split("\n")
+        _line(f"{path}:" if more else f"{path}: {first}")
+        for line in [first, *more] if more else []:
+            _line(f"  {line}")
     lines = [] if diff is None else _lines_about(diff, shown.about)
     if lines:
         _line(f"what differs there now from version {shown.version}:")
@@ -200,7 +252,11 @@ def _state_of(approval: BoardApproval) -> str:
 
 
 def _readable(value: JsonValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """``value`` the same every time, on several lines when it is long."""
+    if isinstance(value, str):
+        return value.rstrip("\n")
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text if len(text) <= _LINE_CHARS else json.dumps(value, ensure_ascii=False, sort_keys=True, indent=2)
 
 
 def _line(content: str, style: str = "") -> None:

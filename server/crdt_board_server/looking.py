@@ -18,6 +18,7 @@ from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
     EXIT_FAILURE,
+    LOOK,
     AsJson,
     Board,
     Database,
@@ -43,7 +44,7 @@ Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many at most, new
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for command in (boards, show, history, diff, blame, watch, violations, verify, sizes):
-        app.command()(command)
+        app.command(rich_help_panel=LOOK)(command)
 
 
 def boards(*, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
@@ -145,7 +146,7 @@ def blame(
         color = colors.setdefault(each.agent, _COLORS[len(colors) % len(_COLORS)])
         when = f"version {each.version} ({each.step})" if each.version else f"entry {each.seq}"
         out.print(Text.assemble((f"{each.agent}, {when}, {show_time(each.time_ms)}", f"bold {color}")))
-        out.print(Text(f"  {each.text}", style=color))
+        out.print(Text("\n".join(f"  {line}" for line in each.text.split("\n")), style=color))
 
 
 def watch(
@@ -169,7 +170,8 @@ def watch(
                 what = Text.assemble(
                     (entry.author, "bold"), f" {entry.kind}", style="" if entry.kind != "commit" else "green"
                 )
-                out.print(Text(f"{entry.seq} {show_time(entry.time_ms)} "), what, Text(", ".join(entry.paths)))
+                where = [Text(", ".join(entry.paths))] if entry.paths else []
+                out.print(Text(f"{entry.seq} {show_time(entry.time_ms)} "), what, *where)
 
     with contextlib.suppress(KeyboardInterrupt):
         run(db, url, look)

@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue, ValidationError
 
+from crdt_board.errors import NotFound
 from crdt_board_server.api.effect_answers import BoardEffect, BoardStep, ResolutionRequest
+from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
+    WORK_TOGETHER,
     Agent,
     AsJson,
     Board,
@@ -30,7 +33,7 @@ _RESULT_CHARS = 60
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     for command in (steps, effects, resolve):
-        app.command()(command)
+        app.command(rich_help_panel=WORK_TOGETHER)(command)
 
 
 def steps(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
@@ -86,7 +89,16 @@ def resolve(
         fail(f"{error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}")
     except ValueError as error:
         fail(f"--result is not JSON: {error}; a text needs quotes, as --result '\"done\"'")
-    resolved = run(db, url, lambda source: source.effects.resolve(board, wanted))
+
+    async def settle(source: Source) -> BoardEffect | None:
+        known = {(each.effect, each.key) for each in await source.effects.effects(board)}
+        if (effect, key) not in known:  # to the board that would be a resolution said twice, to a person a typing error
+            raise NotFound(
+                f"board {board} has no effect {effect} {key}, so none is in doubt: see `crdt-board effects {board}`"
+            )
+        return await source.effects.resolve(board, wanted)
+
+    resolved = run(db, url, settle)
     if as_json:
         print_json({"effect": None if resolved is None else plain(resolved)})
     elif resolved is None:

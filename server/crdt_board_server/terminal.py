@@ -33,11 +33,29 @@ _Answer = TypeVar("_Answer")
 
 EXIT_FAILURE = 1
 
+SERVE, LOOK, CHANGE, WORK_TOGETHER = "Serve", "Look at boards", "Change boards", "Work together"
+"""The groups of commands in ``crdt-board --help``."""
+
+
+def _named(context: typer.Context, value: Any) -> Any:
+    """The value of ``--db`` or ``--url``; a file that is named on the command line counts more than the environment."""
+    sources = {name: context.get_parameter_source(name) for name in ("db", "url")}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if len(given) > 1:
+        raise typer.BadParameter("name a file with --db or a server with --url, not both")
+    return None if given == ["db"] and isinstance(value, str) else value
+
+
 Board = Annotated[str, typer.Argument(help="The board.", show_default=False)]
-Database = Annotated[Path, typer.Option("--db", help="SQLite file with the boards.")]
+Database = Annotated[Path, typer.Option("--db", callback=_named, help="SQLite file with the boards.")]
 Server = Annotated[
     str | None,
-    typer.Option("--url", envvar="CRDT_BOARD_URL", help="A server, as http://host:port, instead of a file."),
+    typer.Option(
+        "--url",
+        envvar="CRDT_BOARD_URL",
+        callback=_named,
+        help="A server, as http://host:port, instead of a file.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
@@ -130,6 +148,8 @@ async def version_of(source: Source, board: str, text: str) -> int:
     """
     if text.isdecimal():
         return int(text)
+    if not text.startswith("board:"):
+        raise BadRequest(f"{text!r} is no version: give its number, or a pointer like board:<id>@<version>#<hash>")
     pointer = parse_pointer(text)
     if pointer.board_id != board:
         raise BadRequest(f"{text} points to another board than {board}")

@@ -11,6 +11,7 @@ from crdt_board_server.api.team_bodies import BreakLeaseRequest
 from crdt_board_server.tasking import tasks
 from crdt_board_server.terminal import (
     DATABASE,
+    WORK_TOGETHER,
     Agent,
     AsJson,
     Board,
@@ -28,9 +29,9 @@ from crdt_board_server.terminal import (
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    app.add_typer(tasks, name="tasks")
-    app.command()(leases)
-    app.command()(agents)
+    app.add_typer(tasks, name="tasks", rich_help_panel=WORK_TOGETHER)
+    app.command(rich_help_panel=WORK_TOGETHER)(leases)
+    app.command(rich_help_panel=WORK_TOGETHER)(agents)
 
 
 def leases(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, JsonValue
@@ -12,6 +13,7 @@ from crdt_board.coordination.approvals import (
     About,
     ApprovalId,
     ApprovalRecord,
+    AskApproval,
     Comment,
     Decision,
     Option,
@@ -36,9 +38,15 @@ class AskRequest(Body):
     )
     agent: AgentName = "api"
 
-    @property
-    def expires_in_ms(self) -> int | None:
-        return None if self.expires_seconds is None else round(self.expires_seconds * 1000)
+    def operation(self) -> AskApproval:
+        return AskApproval(
+            name=self.key or secrets.token_hex(12),
+            question=self.question,
+            options=self.options,
+            about=self.about,
+            payload=self.payload,
+            expires_in_ms=None if self.expires_seconds is None else round(self.expires_seconds * 1000),
+        )
 
 
 class DecisionRequest(Body):

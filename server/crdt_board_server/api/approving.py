@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from crdt_board.coordination.approvals import AskApproval, DecideApproval, State, WithdrawApproval
+from crdt_board.coordination.approvals import DecideApproval, State, WithdrawApproval
 from crdt_board.coordination.records import NAME_CHARS_MAX, Name
 from crdt_board.host import BoardHost
 from crdt_board_server.api.approval_answers import (
@@ -58,15 +58,7 @@ def add_approving(routes: APIRouter, host: BoardHost) -> None:
         responses=problem_responses(404, 409, 410),
     )
     async def ask(board_id: BoardId, wanted: AskRequest) -> BoardApproval:
-        operation = AskApproval(
-            name=wanted.key or secrets.token_hex(12),
-            question=wanted.question,
-            options=wanted.options,
-            about=wanted.about,
-            payload=wanted.payload,
-            expires_in_ms=wanted.expires_in_ms,
-        )
-        return await lists.coordinate(board_id, wanted.agent, operation)
+        return await lists.coordinate(board_id, wanted.agent, wanted.operation())
 
     @routes.post(
         "/boards/{board_id}/approvals/{approval_id:path}/decision",
