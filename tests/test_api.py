@@ -24,7 +24,6 @@ from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
 from crdt_board_server.cli import app
-from crdt_board_server.terminal import _user
 from support.serving import serving
 from support.waiting import DEADLINE_SECONDS
 

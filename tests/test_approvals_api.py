@@ -248,7 +248,7 @@ async def test_what_a_question_is_about_is_shown_the_same_every_time(database: P
     async with open_board(database, BOARD, agent="ann") as ann:
         ann.state.update(notes={"b": "y" * 80, "a": "x"})
         await ann.ask("So?", about=["draft", "notes"], key="so")
-    shown = crdt_board("approvals", BOARD, "so", "--db", str(database))[1]
+    shown = (await asyncio.to_thread(crdt_board, "approvals", BOARD, "so", "--db", str(database)))[1]
     about = shown[shown.index("  draft:") :].splitlines()
     assert about == [
         "  draft:",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 import typer
 
+import crdt_board
+import crdt_board.sync
+import crdt_board_client
+import crdt_board_client.sync
+from crdt_board import Board
 from crdt_board.errors import error_types
 from crdt_board_server.cli import app
 from crdt_board_server.close_codes import CLOSINGS, SHUTTING_DOWN, UNFORESEEN, is_final
@@ -85,6 +91,39 @@ def test_every_command_is_in_the_docs() -> None:
     pages = "".join(page.read_text() for page in PAGES)
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]  # the app is a group
         assert f"crdt-board {name}" in pages, name
+
+
+def test_the_api_page_lists_every_public_name() -> None:
+    """docs/api.md has each name that a package exports, and each of a board's; no others of these."""
+    page = (PROJECT / "docs" / "api.md").read_text()
+    listed = set(re.findall(r"`(?:crdt_board_client\.sync\.|crdt_board_client\.|crdt_board\.sync\.)?(\w+)`", page))
+    for module in (crdt_board, crdt_board.sync, crdt_board_client, crdt_board_client.sync):
+        assert set(module.__all__) <= listed, module.__name__
+    of_board = {name for name in dir(Board) if not name.startswith("_")}
+    assert set(re.findall(r"board\.(\w+)(?:\(\))?`", page)) - {"sync"} == of_board
+
+
+@pytest.mark.parametrize("name", sorted(name for name in dir(Board) if not name.startswith("_")))
+def test_the_api_page_says_what_is_awaited(name: str) -> None:
+    """``await`` and the parentheses stand where they belong."""
+    page = (PROJECT / "docs" / "api.md").read_text()
+    each = inspect.getattr_static(Board, name)
+    awaits = "await " if inspect.iscoroutinefunction(each) else ""
+    assert f"`{awaits}board.{name}{'' if isinstance(each, property) else '()'}`" in page
+
+
+def headings_of(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_to_a_section_name_one() -> None:
+    """Every link of README and docs with a fragment names a heading of its page."""
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+            there = page.parent / target if target else page
+            assert anchor in headings_of(there), f"{page.name}: {target}#{anchor}"
 
 
 def test_links_between_pages_lead_somewhere() -> None:
