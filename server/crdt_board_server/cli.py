@@ -84,7 +84,7 @@ def demo_command(
 ) -> None:
     """Watch five agents work on one board while its server, and one of them, are killed.
 
-    Needs no model and no key, and takes about ten seconds. The exit code is 1 when anything was lost or done twice.
+    Needs no model and no key, and takes ten to thirty seconds. The exit code is 1 when anything was lost or done twice.
     """
     options = ["--seed", str(seed)]
     if db is not None:

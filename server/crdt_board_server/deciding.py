@@ -94,7 +94,7 @@ def ask(
     *,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="OPTION", help="An answer to choose; repeat it for each. [default: approve, reject]"),
+        typer.Option(metavar="OPTION", help="An answer to choose, repeated for each; approve and reject without."),
     ] = None,
     about: Annotated[
         list[str] | None,
