@@ -1,4 +1,4 @@
-"""The records of leases, tasks and the like: only the writer of a board changes them; memory and time that they cost."""
+"""The records of leases, tasks and the like: only the writer of a board changes them; what they cost in memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pytest
 
 from crdt_board import BoardHost, open_board
 from crdt_board.coordination.leases import AcquireLease, RenewLease
+from crdt_board.coordination.task_operations import PutTask
 from crdt_board.store.memory import MemoryStore
+from crdt_board.team.claims import Finder
 from support.model import Report
 from support.places import BOARD, place_of
 from support.stock import stock_peer
-from support.waiting import eventually
+from support.waiting import DEADLINE_SECONDS, eventually
 
 Team = Any
 Forgery = Callable[[Team], object]
@@ -83,3 +85,22 @@ async def test_renewals_leave_nothing_behind_in_memory() -> None:
             await ann._desk.ask(RenewLease(**claim, ttl_ms=60_000 + number))
             assert [lease.name for lease in ann.leases] == ["files"]
         assert len(ann._desk.ledger._deadlines) < 100
+
+
+async def test_who_waits_for_tasks_of_a_kind_looks_at_those_that_have_become_open_since() -> None:
+    """However many others are put at once, and with nothing but others before."""
+    async with BoardHost(MemoryStore()) as host, open_board(host, BOARD, Report, agent="ann") as ann:
+        for number in range(120):
+            await ann.tasks.put({"lang": "py"}, key=f"py {number}")
+        finder = Finder(ann._desk, (), {"lang": "js"}, ttl=10)
+        assert not finder._sees_one()
+        await ann.tasks.put({"lang": "py"}, key="another")
+        assert not finder._sees_one()
+        js = [PutTask(name="js", payload={"lang": "js"}), PutTask(name="js later", payload={"lang": "js"})]
+        await ann._desk.ask(*js, *(PutTask(name=f"more {number}", payload={"lang": "py"}) for number in range(200)))
+        assert finder._sees_one()
+        claimed = await finder.next(DEADLINE_SECONDS)
+        assert claimed is not None
+        assert claimed.key == "js"
+        await claimed.release()
+        assert finder._sees_one()
