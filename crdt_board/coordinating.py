@@ -144,15 +144,14 @@ def superseding(document: Document, fold: Fold, touched: Sequence[str], *, agent
     return document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
 
 
-def begin_anew(document: Document) -> None:
-    """Bring the records of a document to what a fork begins with."""
+def to_begin_anew(document: Document) -> dict[str, JsonValue]:
+    """What brings the records of a document to what a fork begins with."""
     changes: dict[str, JsonValue] = {}
     for key, record in document.ledger.everything().items():
         after = record.in_fork()
         if after != record:
             changes[key] = None if after is None else stored(after)
-    if changes:
-        document.capture(lambda: document.write_records(changes))
+    return changes
 
 
 def undo_of_merge(before: Mapping[str, Record], document: Document, version: int) -> dict[str, JsonValue]:

@@ -18,6 +18,8 @@ class Watching:
 
     def replace(self, key: str, paths: Sequence[str]) -> None:
         """The record watches these paths from now on, and no others; none is none."""
+        if not paths and key not in self._paths:
+            return
         for places, path in self._places(self._paths.pop(key, ())):
             places[path].discard(key)
             if not places[path]:
