@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import CommitRequest
-from crdt_board.coordination.approvals import overlaps, supersede
+from crdt_board.coordination.approvals import supersede
 from crdt_board.coordination.leases import check_claim
 from crdt_board.coordination.ledger import Draft
 from crdt_board.coordination.operations import Operation, decide
@@ -126,10 +126,9 @@ def decide_item(document: Document, fold: Fold, item: CoordinationItem, limits: 
     return update
 
 
-def touches_watched(document: Document, touched: Iterable[str]) -> bool:
+def touches_watched(document: Document, touched: Sequence[str]) -> bool:
     """Whether a change at one of these paths may concern a record, which an approval is that waits."""
-    watching = document.ledger.watching
-    return bool(watching) and any(overlaps(record.watches, path) for path in touched for record in watching.values())
+    return bool(document.ledger.watching.concerned(touched))
 
 
 def superseding(document: Document, fold: Fold, touched: Sequence[str], *, agent: str, now_ms: int) -> bytes:
@@ -145,15 +144,14 @@ def superseding(document: Document, fold: Fold, touched: Sequence[str], *, agent
     return document.capture(lambda: document.write_records(changes)) if changes else EMPTY_UPDATE
 
 
-def begin_anew(document: Document) -> None:
-    """Bring the records of a document to what a fork begins with."""
+def to_begin_anew(document: Document) -> dict[str, JsonValue]:
+    """What brings the records of a document to what a fork begins with."""
     changes: dict[str, JsonValue] = {}
     for key, record in document.ledger.everything().items():
         after = record.in_fork()
         if after != record:
             changes[key] = None if after is None else stored(after)
-    if changes:
-        document.capture(lambda: document.write_records(changes))
+    return changes
 
 
 def undo_of_merge(before: Mapping[str, Record], document: Document, version: int) -> dict[str, JsonValue]:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from crdt_board.checkpoints import GENESIS_HASH as NO_CHECKPOINT
 from crdt_board.checkpoints import Checkpoint, encode_checkpoint, make_checkpoint
-from crdt_board.coordinating import begin_anew
+from crdt_board.coordinating import to_begin_anew
 from crdt_board.document import Document
 from crdt_board.errors import VersionConflict
 from crdt_board.fold import bounded_paths
@@ -50,10 +50,11 @@ class ForkContent:
     def of(cls, document: Document) -> ForkContent:
         """Of a document that stays as it is."""
         fields = document.written_fields()
-        if len(document.ledger):
+        changes = to_begin_anew(document)
+        if changes:
             copy = Document(document.layout, strays=True)
             copy.apply_or_raise([document.encode()])
-            begin_anew(copy)
+            copy.capture(lambda: copy.write_records(changes))
             return cls(copy.encode(), fields)
         return cls(document.encode(), fields)
 

@@ -288,6 +288,29 @@ async def test_a_commit_on_a_version_that_went_is_no_less_strict() -> None:
                 await bob.commit("late", patch={"target": "x"}, expected_version=2, reads=reads)
 
 
+async def test_versions_that_agents_who_work_together_need_stay() -> None:
+    """Those to which a pending approval is bound, until it is decided, and to which a task points."""
+    store = MemoryStore()
+    async with hosting(store) as host, open_board(host, BOARD, Migration, agent="ann") as ann:
+        made = [await ann.commit("one")]
+        await ann.tasks.put({"look at": made[0].pointer}, key="look")
+        await ann.commit("two")
+        await ann.ask("Ship it?", about=["target"], key="ship")
+        await ann.commit("three")
+        await ann.commit("four")
+        history = await history_of(store)
+
+        async def kept() -> dict[int, str]:
+            report = await history.compact(Retention(keep_versions=1))
+            return {each.first: each.why for each in report.kept}
+
+        looked_at = {1: "a pointer to it stands on the board", 4: "the newest"}
+        assert await kept() == {2: "approval ship is pending, and bound to it", **looked_at}
+        assert (await ann.at(2)).target == ""
+        await ann.decide("ship", "approve")
+        assert await kept() == looked_at
+
+
 async def test_versions_that_something_needs_stay() -> None:
     """Tagged ones, and those to which a pointer on the board or in a hand-over of a kept version leads."""
     store = MemoryStore()

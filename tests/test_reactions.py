@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 import pytest_asyncio
+from pydantic import AfterValidator
 
-from crdt_board import BadRequest, Board, BoardModel, Change, InvalidValue, Text
-from crdt_board.coordination.reactions import ReactionRecord, record_name
+from crdt_board import BadRequest, Board, BoardHost, BoardModel, Change, InvalidValue, Text, open_board
+from crdt_board.clock import ManualClock
+from crdt_board.coordination.reactions import ClaimReaction, ReactionRecord, record_name
+from crdt_board.limits import Limits
+from crdt_board.store.memory import MemoryStore
 from crdt_board.team.places import Pattern
 from crdt_board.team.reactions import Event
 from support.places import Place, PlaceKind, place_of
-from support.waiting import DEADLINE_SECONDS
+from support.waiting import DEADLINE_SECONDS, eventually
 
 
 class Finding(BoardModel):
@@ -31,6 +36,23 @@ class Review(BoardModel):
     rounds: int = 0
     log: list[str] = []
     draft: Text
+
+
+def even(score: int) -> int:
+    if score % 2:
+        raise ValueError("is odd")
+    return score
+
+
+class Scores(BoardModel):
+    scores: dict[str, int] = {}
+
+
+class EvenScores(BoardModel):
+    scores: dict[str, Annotated[int, AfterValidator(even)]] = {}
+
+
+HOUR_MS = 3_600_000
 
 
 @pytest_asyncio.fixture(params=["embedded", "served"])
@@ -282,6 +304,75 @@ async def test_a_condition_that_raises_counts_as_false(place: Place, caplog: pyt
     assert "the condition of reaction never failed at status" in caplog.text
 
 
+async def test_what_an_agent_cannot_read_at_one_place_ends_none_of_its_reactions(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with place.open(EvenScores, agent="ann") as ann, place.open(Scores, agent="bob") as bob:
+        seen: list[str] = []
+
+        @ann.on("scores/*")
+        def note(event: Event) -> None:
+            seen.append(f"{event.key} {event.value}")
+
+        bob.state.scores["x"] = 3  # which only the validator of ann's model refuses
+        bob.state.scores["y"] = 4
+        await bob.settled(DEADLINE_SECONDS)
+    assert seen == ["y 4"]
+    assert "scores/x" in caplog.text
+
+
+async def test_an_exception_whose_text_is_no_unicode_is_tried_again_like_others(team: list[Board[Review]]) -> None:
+    ann, bob, _ = team
+
+    @ann.on("status", attempts=1)
+    def fails(_event: Event) -> None:
+        raise ValueError("file \udcff is missing")
+
+    bob.state.status = "READY"
+    await bob.settled(DEADLINE_SECONDS)
+    record = record_of(bob, "fails", "status")
+    assert record is not None
+    assert (record.state, record.error) == ("failed", "ValueError: file ? is missing")
+
+
+async def test_what_the_writer_refuses_once_ends_no_reactions(caplog: pytest.LogCaptureFixture) -> None:
+    """A board without room for another record refuses claims until something was removed."""
+    async with (
+        BoardHost(MemoryStore(), limits=Limits(records_max=1)) as host,
+        open_board(host, "job-1", Review, agent="ann") as ann,
+    ):
+        await ann.tasks.put(key="one")
+        ran = asyncio.Event()
+
+        @ann.on("status")
+        def react(_event: Event) -> None:
+            ran.set()
+
+        ann.state.status = "READY"
+        await eventually(lambda: "the reactions of ann pause" in caplog.text, "the claim was refused")
+        await ann.tasks.cancel("one")
+        await ann.tasks.clear()
+        await asyncio.wait_for(ran.wait(), DEADLINE_SECONDS)
+
+
+async def test_a_clock_that_is_set_back_prolongs_no_run_of_a_reaction() -> None:
+    clock = ManualClock()
+    async with (
+        BoardHost(MemoryStore(clock=clock), clock=clock) as host,
+        open_board(host, "job-1", Review, agent="ann") as ann,
+    ):
+
+        async def claims(token: str) -> Any:
+            claim = ClaimReaction(name="look", path="status", token=token, ttl_ms=30_000, attempts_max=3, runs_max=10)
+            return (await ann._desk.ask(claim))[0]
+
+        assert await claims("token-of-the-first")
+        clock.advance(-HOUR_MS)
+        assert not await claims("token-of-the-other")
+        clock.advance(30_000)
+        assert await claims("token-of-the-other")
+
+
 async def test_wrong_reactions_are_refused_where_they_are_registered(place: Place) -> None:
     async with place.open(Review, agent="ann") as board:
         for path in ("", "*", "nothing", "findings/f1/*", "/findings", 7):
@@ -291,6 +382,8 @@ async def test_wrong_reactions_are_refused_where_they_are_registered(place: Plac
             board.on("status/*")(lambda _event: None)
         with pytest.raises(InvalidValue):
             board.on("status", attempts=0)
+        with pytest.raises(BadRequest, match="has no @"):
+            board.on("status", name="ann@home")(lambda _event: None)
         board.on("status", name="twice")(lambda _event: None)
         with pytest.raises(BadRequest, match="twice"):
             board.on("draft", name="twice")(lambda _event: None)

@@ -279,12 +279,15 @@ def withdraw(draft: Draft, op: WithdrawApproval) -> JsonValue:
 
 def supersede(draft: Draft, touched: Sequence[str]) -> None:
     """Close the approvals that are about what was changed at one of these paths. ``draft.agent`` changed it."""
-    for record in list(draft.ledger.watching.values()):
-        approval = draft.get(ApprovalRecord, record.name)
+    digests: dict[tuple[str, ...], str] = {}
+    for key in draft.ledger.watching.concerned(touched):
+        approval = draft.get(ApprovalRecord, key.removeprefix(f"{ApprovalRecord.prefix}:"))
         if approval is None or approval.decision is not None:
             continue
-        path = next((path for path in touched if overlaps(approval.about, path)), None)
-        if path is not None and draft.digest(approval.about) != approval.subject:
+        if approval.about not in digests:  # many may be about the same, and it may be large
+            digests[approval.about] = draft.digest(approval.about)
+        if digests[approval.about] != approval.subject:
+            path = next(path for path in touched if overlaps(approval.about, path))
             draft.put(approval.closed("superseded", draft.now_ms, agent=draft.agent, path=path))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination.records import NAME_CHARS_MAX, Frozen, Milliseconds, Name, Record, Token, TtlMs
+from crdt_board.coordination.records import Frozen, Milliseconds, Name, Record, Token, TtlMs
 from crdt_board.errors import Conflict, EffectInDoubt, EffectLost, IdempotencyMismatch, NotFound
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ REASON_CHARS_MAX = 1000
 
 EffectState = Literal["running", "in_doubt", "done"]
 
-EffectName = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"^[^/]+$")]
+EffectName = Annotated[Name, Field(pattern=r"^[^/]+$")]
 """What kind of effect it is, like ``open-ticket``; without a slash, which parts it from the key."""
 
 Fingerprint = Annotated[str, Field(max_length=64)]

@@ -20,6 +20,7 @@ from crdt_board.coordination.reactions import ReactionRecord
 from crdt_board.coordination.records import Index, Record, stored
 from crdt_board.coordination.steps import StepRecord
 from crdt_board.coordination.task_record import TaskRecord
+from crdt_board.coordination.watching import Watching
 from crdt_board.wire_values import document_wire
 
 RECORDS: dict[str, type[Record]] = {
@@ -36,6 +37,8 @@ RECORDS: dict[str, type[Record]] = {
     )
 }
 """Every kind of record by its prefix."""
+
+_DEADLINES_SPARE = 64
 
 R = TypeVar("R", bound=Record)
 
@@ -58,8 +61,10 @@ class Ledger:
         self._decided_ms: float = math.inf
         self._deadlines: list[tuple[int, str]] = []
         self._moved: set[str] = set()
-        self.watching: dict[str, Record] = {}
-        """The records, by key, that a change of the board's fields may concern."""
+        self.watching = Watching()
+        """The records that a change of the board's fields may concern."""
+        self.busy: set[str] = set()
+        """The keys of the records that an agent is at, or should be."""
 
     def touch(self, key: str) -> None:
         self._stale.add(key)
@@ -80,20 +85,32 @@ class Ledger:
             kind = RECORDS.get(prefix)
             if kind is None:
                 continue
-            record = _read(kind, key, content.get(key))
-            self.watching.pop(key, None)
-            index = self._indexes.get(kind)
-            if index is not None:
-                index.replace(self._kinds[kind].get(name), record)
-            if record is None:
-                self._kinds[kind].pop(name, None)
-            else:
-                self._kinds[kind][name] = record
-                if record.watches:
-                    self.watching[key] = record
-                if record.deadline_ms is not None:
-                    heapq.heappush(self._deadlines, (record.deadline_ms, key))
+            self._replace(kind, name, _read(kind, key, content.get(key)))
+        if stale and len(self._deadlines) > _DEADLINES_SPARE + 2 * len(self):
+            self._forget_former_deadlines()
         return self
+
+    def _replace(self, kind: type[Record], name: str, record: Record | None) -> None:
+        key = f"{kind.prefix}:{name}"
+        self.watching.replace(key, record.watches if record is not None else ())
+        self.busy.discard(key)
+        index = self._indexes.get(kind)
+        if index is not None:
+            index.replace(self._kinds[kind].get(name), record)
+        if record is None:
+            self._kinds[kind].pop(name, None)
+            return
+        self._kinds[kind][name] = record
+        if record.is_busy:
+            self.busy.add(key)
+        if record.deadline_ms is not None:
+            heapq.heappush(self._deadlines, (record.deadline_ms, key))
+
+    def _forget_former_deadlines(self) -> None:
+        """Each renewal leaves one behind, and only those of an earlier time come up by themselves."""
+        records = (record for kind in self._kinds.values() for record in kind.values())
+        self._deadlines = [(each.deadline_ms, each.key) for each in records if each.deadline_ms is not None]
+        heapq.heapify(self._deadlines)
 
     def index(self, kind: type[Record]) -> Index:
         """The index of a kind that has one; true of the records as they are now."""
@@ -169,6 +186,8 @@ class Draft:
     changes: dict[str, JsonValue] = field(default_factory=dict)
     """What is to be written under which key; None takes a key away."""
     _records: dict[str, Record | None] = field(default_factory=dict)
+    _put: dict[str, Record] = field(default_factory=dict)
+    """Those of ``_records`` that are there; so that taking away many costs no look at what is gone, each time."""
 
     def get(self, kind: type[R], name: str) -> R | None:
         key = f"{kind.prefix}:{name}"
@@ -183,11 +202,12 @@ class Draft:
 
     def put(self, record: Record) -> None:
         if self.get(type(record), record.name) != record:
-            self._records[record.key] = record
+            self._records[record.key] = self._put[record.key] = record
             self.changes[record.key] = stored(record)
 
     def drop(self, record: Record) -> None:
         self._records[record.key] = None
+        self._put.pop(record.key, None)
         self.changes[record.key] = None
 
     def put_or_drop(self, record: R, after: R | None) -> None:
@@ -199,7 +219,7 @@ class Draft:
 
     def changed(self, kind: type[R]) -> Iterator[R]:
         """The records of a kind that were put into this draft."""
-        return (record for record in self._records.values() if isinstance(record, kind))
+        return (record for record in self._put.values() if isinstance(record, kind))
 
     def differs(self, kind: type[R], name: str) -> bool:
         """Whether a record is another one than in the ledger."""

@@ -21,6 +21,8 @@ _PAUSE_MS_MAX = 60_000
 _ERROR_CHARS_MAX = 500
 
 PATH_CHARS_MAX = 1_000
+NAME_END = "@"
+"""What parts the name of a reaction from the path in the name of its record; no reaction's name has it."""
 
 ReactionState = Literal["armed", "running", "waiting", "done", "failed"]
 
@@ -42,6 +44,8 @@ class ReactionRecord(Record):
     agent: str = ""
     token: str = ""
     until_ms: int | None = None
+    ttl_ms: int = 0
+    """How long the claim, or the pause, lasts, so that a clock that is set back makes none last longer."""
     attempts: int = 0
     runs: int = 0
     error: str = ""
@@ -57,16 +61,21 @@ class ReactionRecord(Record):
     def run_out(self, now_ms: int) -> ReactionRecord:
         return self._armed()
 
+    def when_set_back(self, now_ms: int) -> ReactionRecord:
+        if self.until_ms is None:
+            return self
+        return self.model_copy(update={"until_ms": min(self.until_ms, now_ms + self.ttl_ms)})
+
     def in_fork(self) -> ReactionRecord:
         return self._armed() if self.state in ("running", "waiting") else self
 
     def _armed(self) -> ReactionRecord:
-        return self.model_copy(update={"state": "armed", "token": "", "until_ms": None})
+        return self.model_copy(update={"state": "armed", "token": "", "until_ms": None, "ttl_ms": 0})
 
 
 def record_name(reaction: str, path: str) -> str:
     """The name of the record of a reaction at a path."""
-    return f"{reaction}@{path}"
+    return f"{reaction}{NAME_END}{path}"
 
 
 class _OfReaction(Frozen):
@@ -124,7 +133,7 @@ def claim(draft: Draft, op: ClaimReaction) -> JsonValue:
     record = draft.get(ReactionRecord, op.record) or ReactionRecord(name=op.record)
     until_ms = draft.now_ms + op.ttl_ms
     if record.state == "running" and record.token == op.token:
-        draft.put(record.model_copy(update={"until_ms": until_ms}))
+        draft.put(record.model_copy(update={"until_ms": until_ms, "ttl_ms": op.ttl_ms}))
         return True
     if record.state != "armed":
         return False
@@ -137,6 +146,7 @@ def claim(draft: Draft, op: ClaimReaction) -> JsonValue:
         "agent": draft.agent,
         "token": op.token,
         "until_ms": until_ms,
+        "ttl_ms": op.ttl_ms,
         "attempts": record.attempts + 1,
         "runs": record.runs + 1,
     }
@@ -150,7 +160,7 @@ def finish(draft: Draft, op: FinishReaction) -> JsonValue:
     if record is not None and record.state == "done" and record.token == op.token:
         return None
     record = _own(record, op)
-    draft.put(record.model_copy(update={"state": "done", "until_ms": None, "attempts": 0, "error": ""}))
+    draft.put(record.model_copy(update={"state": "done", "until_ms": None, "ttl_ms": 0, "attempts": 0, "error": ""}))
     return None
 
 
@@ -165,6 +175,7 @@ def fail(draft: Draft, op: FailReaction) -> JsonValue:
     failed = {
         "state": "waiting" if again else "failed",
         "until_ms": draft.now_ms + pause_ms if again else None,
+        "ttl_ms": pause_ms if again else 0,
         "error": op.error[:_ERROR_CHARS_MAX],
     }
     draft.put(record.model_copy(update=failed))

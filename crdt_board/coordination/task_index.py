@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -13,12 +15,18 @@ if TYPE_CHECKING:
     from crdt_board.coordination.task_record import Rank, TaskRecord
 
 
+_OPENED_KEPT = 100
+
+
 class TaskIndex:
     """The open tasks of each queue in the order of their claims, and who waits for whom."""
 
     def __init__(self) -> None:
         self.last_number = 0
         """The greatest that a task was seen with."""
+        self.openings = 0
+        """How often a task has become open, or is another open one."""
+        self._opened: deque[str] = deque(maxlen=_OPENED_KEPT)
         self._queues: dict[str, list[Rank]] = {}
         self._waiting: dict[str, set[str]] = {}
         self._claims: dict[str, str] = {}
@@ -42,10 +50,17 @@ class TaskIndex:
         wanted = [self._queues[queue] for queue in dict.fromkeys(queues or self._queues) if queue in self._queues]
         return (rank[-1] for rank in (wanted[0] if len(wanted) == 1 else heapq.merge(*wanted)))
 
+    def opened_after(self, openings: int) -> Sequence[str] | None:
+        """The tasks that became open after the first so many; None when that is too long ago to be known."""
+        count = self.openings - openings
+        return list(itertools.islice(reversed(self._opened), count)) if count <= len(self._opened) else None
+
     def _add(self, task: TaskRecord) -> None:
         self.last_number = max(self.last_number, task.number)
         if task.state == "open":
             bisect.insort(self._queues.setdefault(task.queue, []), task.rank)
+            self.openings += 1
+            self._opened.append(task.name)
         if task.status == "claimed" and task.token is not None:
             self._claims[task.token] = task.name
         for name in task.waiting_for:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import JsonValue
@@ -98,6 +98,10 @@ class TaskRecord(Record):
 
     def is_claimed_by(self, token: str) -> bool:
         return self.status == "claimed" and self.token == token
+
+    def can_be_claimed(self, queues: Sequence[str], where: Mapping[str, JsonValue]) -> bool:
+        """Whether it is open, in one of these queues (in any when there are none), and `matches`."""
+        return self.state == "open" and (not queues or self.queue in queues) and self.matches(where)
 
     def matches(self, where: Mapping[str, JsonValue]) -> bool:
         """Whether the payload is an object with all of these keys and values."""

@@ -196,11 +196,7 @@ def _first(draft: Draft, op: ClaimTask) -> TaskRecord | None:
         task for task in open_tasks(draft.ledger, op.queues, op.where) if not draft.differs(TaskRecord, task.name)
     )
     found = [*itertools.islice(unchanged, 1)]
-    found += (
-        task
-        for task in draft.changed(TaskRecord)
-        if task.state == "open" and (not op.queues or task.queue in op.queues) and task.matches(op.where)
-    )
+    found += (task for task in draft.changed(TaskRecord) if task.can_be_claimed(op.queues, op.where))
     return min(found, key=lambda task: task.rank, default=None)
 
 
@@ -209,6 +205,20 @@ def open_tasks(ledger: Ledger, queues: Sequence[str], where: Mapping[str, JsonVa
     for name in index_of(ledger).open(queues):
         task = ledger.get(TaskRecord, name)
         if task is not None and task.matches(where):
+            yield task
+
+
+def opened_tasks(
+    ledger: Ledger, queues: Sequence[str], where: Mapping[str, JsonValue], openings: int
+) -> Iterator[TaskRecord]:
+    """As `open_tasks`, without those that were open before `TaskIndex.openings` was this, if that can be told."""
+    names = index_of(ledger).opened_after(openings)
+    if names is None:
+        yield from open_tasks(ledger, queues, where)
+        return
+    for name in names:
+        task = ledger.get(TaskRecord, name)
+        if task is not None and task.can_be_claimed(queues, where):
             yield task
 
 

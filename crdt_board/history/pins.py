@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pydantic import JsonValue
 
 from crdt_board.checkpoints import Checkpoint, parse_pointer
+from crdt_board.coordination.approvals import ApprovalRecord
+from crdt_board.coordination.records import stored
 from crdt_board.loading import load_board
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BoardHead, Store
@@ -24,12 +26,20 @@ Pin = Callable[[Store, BoardHead], Awaitable[Mapping[int, str]]]
 not there."""
 
 
-async def pointed_at(store: Store, head: BoardHead) -> Mapping[int, str]:
-    """Versions whose pointers stand in what the board holds now."""
+async def needed_now(store: Store, head: BoardHead) -> Mapping[int, str]:
+    """Versions whose pointers stand in what the board holds now, tasks and the like included, and those to which
+    pending approvals are bound."""
     schemas = BoardSchemas(store, head.board_id, await store.schemas(head.board_id))
-    loaded = await load_board(store, head, schemas.newest)
-    found = pointers_in(loaded.document.wire_state(), head.board_id)
-    return dict.fromkeys(found, "a pointer to it stands on the board")
+    document = (await load_board(store, head, schemas.newest)).document
+    records = document.ledger.everything()
+    content: JsonValue = [document.wire_state(), *(stored(record) for record in records.values())]
+    pointed_at = dict.fromkeys(pointers_in(content, head.board_id), "a pointer to it stands on the board")
+    asked_at = {
+        approval.version: f"approval {approval.name} is pending, and bound to it"
+        for approval in document.ledger.all(ApprovalRecord).values()
+        if approval.decision is None and not approval.forked
+    }
+    return {**pointed_at, **asked_at}
 
 
 async def of_relatives(store: Store, head: BoardHead) -> Mapping[int, str]:
@@ -66,7 +76,7 @@ async def _last_merge(store: Store, board_id: str, source_id: str) -> Checkpoint
     return None
 
 
-PINS: tuple[Pin, ...] = (of_relatives, pointed_at)
+PINS: tuple[Pin, ...] = (of_relatives, needed_now)
 
 
 async def pins_of(store: Store, head: BoardHead) -> dict[int, str]:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from crdt_board.commit_arguments import json_copy
 from crdt_board.coordinating import check_operations
 from crdt_board.coordination.operations import Operation
+from crdt_board.coordination.task_index import TaskIndex
 from crdt_board.coordination.task_operations import (
     DELAY_MS_MAX,
     ERROR_CHARS_MAX,
@@ -21,7 +22,7 @@ from crdt_board.coordination.task_operations import (
     RenewTask,
 )
 from crdt_board.coordination.task_record import TaskRecord
-from crdt_board.coordination.tasks import open_tasks
+from crdt_board.coordination.tasks import index_of, open_tasks, opened_tasks
 from crdt_board.errors import BadRequest, TaskLost
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.team.desk import Desk, new_token
@@ -186,6 +187,8 @@ class Finder:
         self._queues = tuple(queues)
         self._where = {key: json_copy(value, "where") for key, value in where.items()}
         self._ttl_ms = checked_ms(ttl, "ttl")
+        self._seen: tuple[TaskIndex, int] | None = None
+        """In which index, and after how many openings, there was nothing for it."""
 
     def __str__(self) -> str:
         return f"queue {', '.join(self._queues)}" if self._queues else "the board"
@@ -222,4 +225,12 @@ class Finder:
         return ClaimedTask(self._desk, TaskRecord.model_validate(answer), asked_at=asked_at)
 
     def _sees_one(self) -> bool:
-        return any(True for _ in open_tasks(self._desk.ledger, self._queues, self._where))
+        """Looks only at what has become open since it saw nothing: it is asked at each change of the board."""
+        ledger = self._desk.ledger
+        index = index_of(ledger)
+        if self._seen is not None and self._seen[0] is index:
+            tasks = opened_tasks(ledger, self._queues, self._where, self._seen[1])
+        else:
+            tasks = open_tasks(ledger, self._queues, self._where)
+        self._seen = (index, index.openings) if next(tasks, None) is None else None
+        return self._seen is None

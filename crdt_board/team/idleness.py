@@ -74,7 +74,7 @@ class Idleness:
 
     def _is_settled(self, desk: Desk) -> bool:
         replica = desk.session.replica
-        if not replica.owes_nothing or any(record.is_busy for record in desk.ledger.everything().values()):
+        if not replica.owes_nothing or desk.ledger.busy:
             return False
         if self._workers and self._answer() != replica.seq:
             return False

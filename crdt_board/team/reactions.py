@@ -11,6 +11,7 @@ from typing import Any
 
 from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.reactions import (
+    NAME_END,
     ClaimReaction,
     FailReaction,
     FinishReaction,
@@ -29,6 +30,9 @@ from crdt_board.views import Patch
 
 _RENEWALS_PER_TTL = 3
 _RELEASE_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+"""Before what the writer has refused, or did not answer, is tried again."""
+
 _RECORD = f"{TEAM_ROOT}/{ReactionRecord.prefix}:"
 
 logger = logging.getLogger(__name__)
@@ -102,6 +106,8 @@ class Reactor:
     def add(self, pattern: Pattern, condition: Condition, work: Work, **options: Any) -> Reaction:
         if any(reaction.name == options["name"] for reaction in self._reactions):
             raise BadRequest(f"this handle has a reaction {options['name']} already; give another name=")
+        if NAME_END in options["name"]:
+            raise BadRequest(f"the name of a reaction has no {NAME_END}, got {options['name']!r}; give another name=")
         list(pattern.places(self._state))  # a field without keys is refused here
         reaction = Reaction(pattern=pattern, condition=condition, work=work, order=len(self._reactions), **options)
         self._reactions.append(reaction)
@@ -128,7 +134,7 @@ class Reactor:
     def _notice_record(self, path: str) -> None:
         if not path.startswith(_RECORD):
             return
-        name, _, place = path.removeprefix(_RECORD).replace("~1", "/").replace("~0", "~").partition("@")
+        name, _, place = path.removeprefix(_RECORD).replace("~1", "/").replace("~0", "~").partition(NAME_END)
         self._stale.update((reaction, place) for reaction in self._reactions if reaction.name == name)
 
     def _idle_at(self) -> int | None:
@@ -141,12 +147,13 @@ class Reactor:
         try:
             while True:
                 await self._desk.until(self._has_news)
-                await self._look()
-                while self._ready:
-                    await self._run_next()
-                    await self._look()
-                if self._idleness.must_tell:
-                    self._idleness.tell()
+                try:
+                    await self._work_off()
+                except BoardError as error:
+                    self._desk.session.check()
+                    logger.error("the reactions of %s pause: %s", self._desk.agent, error)
+                    self._stale.update((reaction, reaction.pattern.text) for reaction in self._reactions)
+                    await asyncio.sleep(_PAUSE_SECONDS)
         except BoardError as error:
             if self._desk.session.error is None:
                 logger.error("the reactions of %s end: %s", self._desk.agent, error)
@@ -155,6 +162,14 @@ class Reactor:
         finally:
             self._desk.session.replica.watchers.remove(self._notice)
             self._idleness.remove(self._idle_at)
+
+    async def _work_off(self) -> None:
+        await self._look()
+        while self._ready:
+            await self._run_next()
+            await self._look()
+        if self._idleness.must_tell:
+            self._idleness.tell()
 
     async def _look(self) -> None:
         """Work out which of the stale places are ready, and arm again those whose condition has ceased to hold."""
@@ -180,18 +195,16 @@ class Reactor:
             yield reaction, place
             return
         names = set(reaction.pattern.places(self._state))
-        prefix = f"{reaction.name}@"
+        prefix = f"{reaction.name}{NAME_END}"
         for name in self._desk.ledger.all(ReactionRecord):  # also where there is nothing any more
             if name.startswith(prefix):
                 names.add(name.removeprefix(prefix))
         yield from ((reaction, name) for name in sorted(names))
 
     def _holds(self, reaction: Reaction, place: str) -> bool:
-        value = value_at(self._state, place)
-        if value is None:
-            return False
         try:
-            return bool(reaction.condition(value))
+            value = value_at(self._state, place)
+            return value is not None and bool(reaction.condition(value))
         except Exception:
             logger.exception("the condition of reaction %s failed at %s, and counts as false", reaction.name, place)
             return False
@@ -240,7 +253,7 @@ class Reactor:
             await self._commit(run.reaction.name, patch, (finish,))
 
     async def _fail(self, run: _Run, error: Exception) -> None:
-        told = f"{type(error).__name__}: {error}"
+        told = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
         fail = FailReaction(**run.key, error=told[:500], attempts_max=run.reaction.attempts)
         try:
             await self._desk.ask(fail)
