@@ -303,7 +303,7 @@ class Board(BoardPast[M], BoardTeam):
         conflict: VersionConflict | Violated | None = None
         for number in range(attempts):
             if conflict is not None:
-                await asyncio.sleep(random.uniform(0, min(_RETRY_SECONDS_MAX, 0.005 * 2**number)))
+                await asyncio.sleep(random.uniform(0, min(_RETRY_SECONDS_MAX, 0.005 * 2 ** min(number, 10))))
             version, seq, before = replica.version, replica.seq, self.snapshot()
             request = commit_request(
                 step=step,

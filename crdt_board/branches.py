@@ -14,7 +14,6 @@ from crdt_board.layout import Layout
 from crdt_board.schemas import BoardSchemas
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
-from crdt_board.updates import EMPTY_UPDATE
 
 _PAGE_CHECKPOINTS = 1_000
 
@@ -36,10 +35,18 @@ class Branch:
         return tuple(field.name for field in self.layout.fields if field.kind == "strict") if self.layout else ()
 
     def brings_news_to(self, document: Document) -> bool:
-        """Whether it has written, or deleted, what a document does not know of."""
-        copy = Document(strays=True)
+        """Whether it has written, or deleted, what a document does not know of: something that a merge would bring.
+
+        Tasks and the like stay with the fork, and do not count.
+        """
+        copy = Document(document.layout, strays=True)
         copy.apply_or_raise([document.encode()])
-        return copy.news_in(self.merged.update) != EMPTY_UPDATE
+        before = copy.ledger.everything()
+        copy.take_touched()
+        copy.apply_or_raise([self.merged.update])
+        after = copy.ledger.everything()
+        comes = any(record.as_merged(0) is not None for key, record in after.items() if key not in before)
+        return comes or bool(copy.take_touched())
 
     def conflict_with(self, document: Document, version: int, seq: int) -> VersionConflict | None:
         """Why this cannot be merged into a document, or None."""

@@ -78,12 +78,13 @@ class Branching:
         if branch.layout is not None:
             await trunk.join(branch.layout, agent=agent)
 
+        is_repeat = idempotency_key is not None and bool(await self._store.keys(trunk.board_id, [idempotency_key]))
+
         def look(document: Document) -> tuple[int, int]:
             conflict = branch.conflict_with(document, trunk.version, trunk.seq)
             if conflict is not None:
                 raise conflict
-            is_known = idempotency_key is None and not branch.brings_news_to(document)
-            return trunk.seq, trunk.version if is_known else 0
+            return trunk.seq, 0 if is_repeat or branch.brings_news_to(document) else trunk.version
 
         step = f"merge {fork_id}"
         request = CommitRequest(

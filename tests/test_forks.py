@@ -603,3 +603,15 @@ async def test_a_small_export_does_not_unpack_without_bound(limit: str) -> None:
     with pytest.raises(LimitExceeded) as refused:
         await import_board(MemoryStore(), io.BytesIO(_signed(content.encode())), limits=limits)
     assert refused.value.data["limit"] == limit
+
+
+async def test_a_merge_of_a_fork_that_only_claimed_something_makes_no_version(place: Place) -> None:
+    """Tasks and leases stay with the fork: that they are free there is nothing that a merge would bring."""
+    async with place.open(Migration) as board, board.lease("payments"):
+        await board.tasks.put({"n": 1}, key="one")
+        made = await board.commit("begin")
+        await board.fork("branch")
+        async with place.open(Migration, agent="bob", board_id="branch") as branch, branch.tasks.claim():
+            await branch.tasks.put({"n": 2}, key="two")
+        assert (await board.merge_from("branch")).version == made.version
+        assert [task.key for task in board.tasks.all()] == ["one"]

@@ -109,6 +109,8 @@ class ApprovalRecord(Record):
     about: tuple[str, ...] = ()
     payload: JsonValue = None
     agent: str
+    number: int = 0
+    """The order in which approvals of the board were asked."""
     asked_ms: int
     expires_ms: int | None = None
     version: int = 0
@@ -221,6 +223,7 @@ def ask(draft: Draft, op: AskApproval) -> JsonValue:
         about=op.about,
         payload=op.payload,
         agent=draft.agent,
+        number=1 + max((each.number for each in draft.all(ApprovalRecord)), default=0),
         asked_ms=draft.now_ms,
         expires_ms=None if op.expires_in_ms is None else draft.now_ms + op.expires_in_ms,
         version=draft.version,
@@ -320,6 +323,8 @@ def _make_room(draft: Draft) -> None:
             value=pending + 1,
             maximum=PENDING_MAX,
         )
-    closed = [(each.decision.at_ms, each.name, each) for each in draft.all(ApprovalRecord) if each.decision is not None]
+    closed = [
+        (each.decision.at_ms, each.number, each) for each in draft.all(ApprovalRecord) if each.decision is not None
+    ]
     if len(closed) >= CLOSED_MAX:
         draft.drop(min(closed)[2])

@@ -129,7 +129,7 @@ async def withdraw(desk: Desk, approval_id: str) -> Decision:
 
 def all_approvals(desk: Desk) -> list[ApprovalRecord]:
     """See `Board.approvals`."""
-    return sorted(desk.ledger.all(ApprovalRecord).values(), key=lambda each: (each.asked_ms, each.name))
+    return sorted(desk.ledger.all(ApprovalRecord).values(), key=lambda each: each.number)
 
 
 async def _answer(desk: Desk, request: Operation) -> ApprovalRecord:

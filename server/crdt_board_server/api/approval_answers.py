@@ -87,7 +87,7 @@ class BoardApproval(BaseModel):
 
     @classmethod
     def of(cls, board_id: str, record: ApprovalRecord, **more: JsonValue) -> Self:
-        shown = record.model_dump(exclude={"name", "subject", "token", "decision"})
+        shown = record.model_dump(exclude={"name", "number", "subject", "token", "decision"})
         return cls(
             board=board_id, id=record.name, state=record.state, hash=record.hash, decision=record.decision,
             **shown, **more,

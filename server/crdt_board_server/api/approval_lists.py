@@ -92,8 +92,8 @@ class ApprovalLists:
         return BoardApproval.of(board_id, ApprovalRecord.model_validate(coordinated.results[0]))
 
     async def _of(self, head: BoardHead, now_ms: int) -> list[BoardApproval]:
-        shown = [BoardApproval.of(head.board_id, record.as_of(now_ms)) for record in await self._records(head)]
-        return sorted(shown, key=lambda each: (each.asked_ms, each.id))
+        records = sorted(await self._records(head), key=lambda each: each.number)
+        return [BoardApproval.of(head.board_id, record.as_of(now_ms)) for record in records]
 
     async def _records(self, head: BoardHead) -> Sequence[ApprovalRecord]:
         seen = self._seen.get(head.board_id)
