@@ -18,34 +18,42 @@ from .model import ModelFailed, Outline, Remark, Verdict
 _OPENAI = "https://api.openai.com/v1"
 _TOLD_CHARS_MAX = 300
 _TRIES = 2
+_ANSWER_CHARS_MAX = 100_000
 
 _Answer = TypeVar("_Answer")
 
 
 class Endpoint:
-    """``timeout`` is how long it may be silent, in seconds."""
+    """``timeout`` is how long it may be silent, in seconds. Raises ModelFailed when it cannot work as configured."""
 
     def __init__(self, model: str, *, base_url: str = _OPENAI, api_key: str = "", timeout: float = 60.0) -> None:
+        try:
+            base = httpx.URL(base_url)
+        except httpx.InvalidURL as error:
+            raise ModelFailed(f"OPENAI_BASE_URL is no URL: {error}") from None
+        if base.scheme not in ("http", "https") or not base.host:
+            raise ModelFailed("OPENAI_BASE_URL must be like https://host/v1")
+        if not (api_key.isascii() and api_key.isprintable()):
+            raise ModelFailed("OPENAI_API_KEY holds characters that no key has")
         self._model = model
-        self._url = f"{base_url.rstrip('/')}/chat/completions"
+        self._url = base.copy_with(path=f"{base.path.rstrip('/')}/chat/completions")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = timeout
 
     @classmethod
     def configured(cls, environment: Mapping[str, str]) -> Endpoint | None:
-        """What the environment names; None when it names no model. Raises ModelFailed when that cannot work."""
-        name, key = environment.get("OPENAI_MODEL", ""), environment.get("OPENAI_API_KEY", "")
-        base_url = environment.get("OPENAI_BASE_URL") or _OPENAI
+        """What the environment names; None when it names no model. Raises ModelFailed."""
+        name = environment.get("OPENAI_MODEL", "").strip()
+        key = environment.get("OPENAI_API_KEY", "").strip()
+        base_url = environment.get("OPENAI_BASE_URL", "").strip() or _OPENAI
         if not name:
             return None
-        if not base_url.startswith(("http://", "https://")):
-            raise ModelFailed(f"OPENAI_BASE_URL must begin with http:// or https://, got {base_url!r}")
         if base_url == _OPENAI and not key:
             raise ModelFailed(f"OPENAI_MODEL is {name}: set OPENAI_API_KEY too, or OPENAI_BASE_URL to your endpoint")
         return cls(name, base_url=base_url, api_key=key)
 
     def __str__(self) -> str:
-        return f"{self._model} at {self._url}"
+        return f"{self._model} at {self._url.copy_with(userinfo=b'', query=None)}"
 
     async def plan(self, topic: str, sections: int) -> list[Outline]:
         return await self._values(
@@ -97,6 +105,7 @@ class Endpoint:
         return "".join([token async for token in self._tokens(prompt)])
 
     async def _tokens(self, prompt: str) -> AsyncGenerator[str, None]:
+        chars = 0
         request = {"model": self._model, "stream": True, "messages": [{"role": "user", "content": prompt}]}
         try:
             async with (
@@ -115,6 +124,9 @@ class Endpoint:
                         raise ModelFailed(f"{self} failed: {_told(data)}")
                     for choice in event.get("choices", ()):
                         if text := (choice.get("delta") or {}).get("content"):
+                            chars += len(text)
+                            if chars > _ANSWER_CHARS_MAX:
+                                raise ModelFailed(f"{self} does not come to an end")
                             yield text
                         if choice.get("finish_reason"):
                             return
