@@ -149,11 +149,12 @@ class Flow:
             draft.edit_stream(start) as stream,
             aclosing(self._model.write(writer.state.topic, section.title, section.brief)) as tokens,
         ):
-            sentence = ""
+            words = sentence = ""
             async for token in tokens:
                 task.check()
-                stream.write(token.replace("\n", " "))  # so that no line of it is a heading
-                sentence += token
+                more = token.replace("\n", " ") if words else token.lstrip("# \n")  # headings are the planner's
+                stream.write(more)
+                words, sentence = words + more, sentence + more
                 if sentence.rstrip().endswith((".", "!", "?")):
                     self._say(writer.agent, f"… {sentence.strip()}")
                     sentence = ""
