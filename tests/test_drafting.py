@@ -107,7 +107,7 @@ async def check_finished(board: Board[Draft]) -> None:
     )
     steps = Counter(made.step.partition(" as ")[0] for made in await board.checkpoints())
     assert steps == {
-        **dict.fromkeys(("plan", "write s1", "write s2", "write s3", "published"), 1),
+        **dict.fromkeys(("plan", "write s1", "write s2", "write s3", "finish"), 1),
         **dict.fromkeys(("check", "propose", "answer"), 3),
     }
     assert [approval.state for approval in board.approvals] == ["decided"]
@@ -178,6 +178,16 @@ async def test_a_flow_that_is_killed_goes_on_where_it_was(where: list[str], boar
         code, _, errors = await run(*where, "--board", board_id, "--yes", command=IMPATIENT)
         assert (code, errors) == (0, "")
         await board.wait_for(lambda state: state.status == "published", timeout=SECONDS)
+        await check_finished(board)
+
+
+async def test_two_runs_at_once_help_each_other(where: list[str], board_id: str) -> None:
+    """V6: two processes on one board share the work, and the result is the same."""
+    arguments = [*where, "--board", board_id, "--yes"]
+    runs = await asyncio.gather(run(*arguments), run(*arguments))
+    assert [(code, errors) for code, _, errors in runs] == [(0, "")] * 2
+    assert all(final_text() in out for _, out, _ in runs)
+    async with reader_at(where[1], board_id) as board:
         await check_finished(board)
 
 

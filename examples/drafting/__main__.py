@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ModelFailed, Stuck, BoardError) as error:
         print(f"error: {error}", file=sys.stderr)
         if isinstance(error, ModelFailed):
@@ -62,12 +64,13 @@ async def _run(options: argparse.Namespace) -> None:
     model = _model()
     async with _board(options) as board:
         written = board.state.topic
-        if options.topic and written and options.topic != written:
+        topic = " ".join((options.topic or written or _TOPIC).split())
+        if written and topic != written:
             raise Stuck(f"board {options.board} is about {written!r}: leave out --topic, or give another --board")
         say(board.agent, f"is on board {options.board}, with {model}")
-        place = f"--url {options.url.replace('ws', 'http', 1)}" if options.url else f"--db {shlex.quote(options.db)}"
+        place = f"--url {options.url}" if options.url else f"--db {shlex.quote(options.db)}"
         person = yes if options.yes else Terminal(f"crdt-board decide {place} {options.board}")
-        await Flow(board, model, person, say).run(options.topic or written or _TOPIC)
+        await Flow(board, model, person, say).run(topic)
         print()
         async for line in report(board):
             print(line)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from .model import ModelFailed, Outline, Remark, Verdict
 
@@ -20,6 +20,7 @@ _TOLD_CHARS_MAX = 300
 _TRIES = 2
 _ANSWER_CHARS_MAX = 100_000
 
+_Plan = Annotated[list[Outline], Field(min_length=1)]
 _Answer = TypeVar("_Answer")
 
 
@@ -57,7 +58,7 @@ class Endpoint:
 
     async def plan(self, topic: str, sections: int) -> list[Outline]:
         return await self._values(
-            list[Outline],
+            _Plan,
             f"Plan a short article on: {topic}\nGive exactly {sections} sections with different titles, as a JSON "
             'array of objects {"title": ..., "brief": ...}; the brief tells a writer what belongs there.',
         )

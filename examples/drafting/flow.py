@@ -12,7 +12,7 @@ from contextlib import aclosing
 from itertools import count
 from typing import Any, TypeVar
 
-from crdt_board import Approval, Board, ClaimedTask, Decision, Event, InvalidValue, Lease, TaskLost
+from crdt_board import Approval, Board, ClaimedTask, Decision, Event, InvalidValue, StepResult, TaskLost
 
 from .board import Comment, Draft, Proposal, Section, body, changed, outline, room_below
 from .model import Model, ModelFailed, Verdict
@@ -70,38 +70,33 @@ class Flow:
     # The planner.
 
     async def _lead(self, topic: str) -> None:
-        """Plan, wait until nobody has anything to do, have it approved: one process at a time leads."""
-        board = self._board
-        if any(each.name == "lead" for each in board.leases):
-            self._say(board.agent, f"waits for another run; one that was killed is over after {CLAIM_SECONDS:g} s")
-        async with board.lease("lead", ttl=CLAIM_SECONDS) as lease:
-            await self._plan(topic, lease)
-            if board.state.status != "drafting":
-                return
-            decision = await self._approval()
-            status = "published" if decision.option == "approve" else "rejected"
-            self._say(board.agent, f"the draft is {status}: {decision}")
-            why = {"by": decision.agent, "comment": decision.comment}
-            await board.commit(status, patch={"status": status}, lease=lease, output={**why})
-
-    async def _plan(self, topic: str, lease: Lease) -> None:
+        """Plan, wait until nobody has anything to do, have it approved. What was done before is not done again."""
         board = self._board
         board.announce(role="planner")
-        if not board.state.sections:
-            self._say(board.agent, f"plans {topic!r}")
-            planned = await self._model.plan(topic, len(WRITERS))
-            outlines = {" ".join(each.title.split()): each.brief for each in planned}  # one line, each title once
-            sections = {
-                f"s{number}": Section(title=title, brief=brief, order=number)
-                for number, (title, brief) in enumerate(outlines.items(), start=1)
-            }
-            patch = {"topic": topic, "sections": sections, "draft": outline(topic, list(outlines))}
-            await board.commit("plan", patch=patch, lease=lease)
+        await board.step("plan", ttl=CLAIM_SECONDS).run(self._plan, topic)
         for key, section in sorted(board.snapshot().sections.items(), key=lambda item: item[1].order):
             task = await board.tasks.put(key, key=f"write {key}", queue="write", attempts=ATTEMPTS)
             if task.state != "done":
-                self._say(board.agent, f"wants a section {section.title!r}: {section.brief}")
+                held = f", which {task.agent} of an earlier run may still be at" if task.state == "claimed" else ""
+                self._say(board.agent, f"wants a section {section.title!r}{held}")
                 await board.tasks.retry(task)  # if it failed in an earlier run
+        await board.step("finish", ttl=CLAIM_SECONDS).run(self._finish, await self._approval())
+
+    async def _plan(self, topic: str) -> StepResult[None]:
+        self._say(self._board.agent, f"plans {topic!r}")
+        planned = await self._model.plan(topic, len(WRITERS))
+        outlines = {" ".join(each.title.split()): each.brief for each in planned}  # one line, each title once
+        sections = {
+            f"s{number}": Section(title=title, brief=brief, order=number)
+            for number, (title, brief) in enumerate(outlines.items(), start=1)
+        }
+        patch = {"topic": topic, "sections": sections, "draft": outline(topic, list(outlines))}
+        return StepResult(None, patch=patch)
+
+    async def _finish(self, decision: Decision) -> StepResult[str]:
+        status = "published" if decision.option == "approve" else "rejected"
+        self._say(self._board.agent, f"the draft is {status}: {decision}")
+        return StepResult(status, patch={"status": status})
 
     async def _approval(self) -> Decision:
         """Ask when all are done; ask again when somebody has changed the draft meanwhile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 
 class ModelFailed(Exception):
@@ -13,7 +13,7 @@ class ModelFailed(Exception):
 
 
 class Outline(BaseModel):
-    title: str
+    title: str = Field(pattern=r"\S")
     brief: str
 
 
