@@ -161,7 +161,8 @@ class BoardTeam(BoardOnce):
 
         That is: every edit of this replica is durable, no task is open or claimed, no effect or step is under way, and
         all reactions and followers of the agents that are connected have dealt with everything up to now. People are
-        not waited for: an approval may be pending. Agents in other processes on the same SQLite file are seen only by
+        not waited for: an approval may be pending. Nor is what was given up: tasks that failed or are blocked behind
+        one, reactions after their last attempt. Agents in other processes on the same SQLite file are seen only by
         what they have claimed.
 
         Raises:
