@@ -19,9 +19,9 @@ import pytest
 
 from crdt_board import Approval, Board, open_board
 from crdt_board_client import connect
-from examples.drafting.board import Draft, outline
-from examples.drafting.flow import Flow, Stuck
-from examples.drafting.model import ModelFailed, Remark, Verdict
+from examples.drafting.board import Draft, Stuck, outline
+from examples.drafting.flow import Flow
+from examples.drafting.model import ModelFailed, Outline, Remark, Verdict
 from examples.drafting.person import yes
 from examples.drafting.scripted import REVIEW, TEXT, Scripted
 from support.fake_endpoint import fake_endpoint, raw, streaming
@@ -327,6 +327,41 @@ async def test_a_passage_that_has_changed_is_not_replaced(board: Board[Draft]) -
     for old, _, new, _ in REVIEW:
         assert old.replace(" ", "  ", 1) in board.state.draft
         assert new not in board.state.draft
+
+
+async def test_a_passage_that_is_deleted_needs_no_proposal(board: Board[Draft]) -> None:
+    """A comment whose passage somebody deletes before the editor looks is answered, and nothing comes in its place."""
+
+    class Deleting(Scripted):
+        async def propose(self, quote: str, comment: str) -> str:
+            await board.wait_for(lambda state: len(state.comments) == 3)
+            for old, *_ in REVIEW:
+                if old != quote:
+                    board.as_agent("eve").state.draft.replace(old, "")
+            return await super().propose(quote, comment)
+
+    await finished(board, Deleting(0))
+    (proposal,) = board.snapshot().proposals.values()
+    text = final_text(accepted=False)
+    for old, _, new, verdict in REVIEW:
+        text = text.replace(old, "" if old != proposal.old else new if verdict.accepted else old)
+    assert board.state.draft == text
+
+
+async def test_a_heading_that_is_gone_is_named(board: Board[Draft]) -> None:
+    """When somebody renames a section that is still to be written, the flow ends, and says what to do."""
+
+    class Renaming(Scripted):
+        async def plan(self, topic: str, sections: int) -> list[Outline]:
+            return [*await super().plan(topic, sections), Outline(title="More", brief="?")]
+
+        async def write(self, topic: str, title: str, brief: str) -> AsyncIterator[str]:
+            if "## More" in board.state.draft:
+                board.as_agent("eve").state.draft.replace("## More", "## Most")
+            yield "Word."
+
+    with pytest.raises(Stuck, match="the heading '## More' is not in the text any more"):
+        await finished(board, Renaming(0))
 
 
 async def test_a_draft_that_changes_is_asked_about_again(board: Board[Draft]) -> None:

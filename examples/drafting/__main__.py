@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager
 from crdt_board import Board, BoardError, open_board
 from crdt_board_client import connect
 
-from .board import Draft
-from .flow import Flow, Say, Stuck
+from .board import Draft, Stuck
+from .flow import Flow, Say
 from .model import Model, ModelFailed
 from .person import Terminal, yes
 from .report import report

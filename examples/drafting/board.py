@@ -10,6 +10,10 @@ from crdt_board import BoardModel, Text
 Record = TypeVar("Record", bound=BoardModel)
 
 
+class Stuck(Exception):
+    """The draft cannot be finished until somebody does something; the message says what."""
+
+
 class Section(BoardModel):
     """A heading of the text; ``brief`` tells its writer what belongs below it."""
 
@@ -61,8 +65,10 @@ def outline(topic: str, titles: list[str]) -> str:
 
 
 def room_below(text: str, title: str) -> tuple[int, int]:
-    """Where the body of a section begins and ends, without the line ends around it."""
+    """Where the body of a section begins and ends, without the line ends around it. Raises Stuck."""
     heading = f"\n## {title}\n\n"
+    if heading not in text:
+        raise Stuck(f"the heading '## {title}' is not in the text any more: put it back")
     start = text.index(heading) + len(heading)
     stop = text.find("\n\n## ", start)
     return start, stop if stop >= 0 else len(text) - 1

@@ -82,7 +82,7 @@ class Endpoint:
             f"An article says:\n\n{quote}\n\nA fact checker remarks:\n\n{comment}\n\n"
             "Give a sentence to replace it, and nothing else."
         )
-        return text.strip()
+        return " ".join(text.split())
 
     async def judge(self, old: str, new: str, comment: str) -> Verdict:
         return await self._values(

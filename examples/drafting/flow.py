@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from crdt_board import Approval, Board, ClaimedTask, Decision, Event, InvalidValue, StepResult, TaskLost
 
-from .board import Comment, Draft, Proposal, Section, body, changed, outline, room_below
+from .board import Comment, Draft, Proposal, Section, Stuck, body, changed, outline, room_below
 from .model import Model, ModelFailed, Verdict
 
 WRITERS = ("writer-1", "writer-2", "writer-3")
@@ -29,10 +29,6 @@ Person = Callable[[Board[Draft], Approval], Coroutine[Any, Any, None]]
 """Brings a question before a person, who may as well decide elsewhere."""
 
 _Answer = TypeVar("_Answer")
-
-
-class Stuck(Exception):
-    """Something was given up, so that the draft is not finished."""
 
 
 class Flow:
@@ -214,6 +210,8 @@ class Flow:
             key = str(event.key)
             comment = editor.snapshot().comments[key]
             old = editor.state.draft.anchor_from(comment.anchor).quote
+            if not old:  # somebody has deleted the passage
+                return {"comments": changed(editor.snapshot().comments, key, state="answered")}
             new = await self._from_model(self._model.propose(old, comment.text))
             self._say(editor.agent, f"proposes {new!r}")
             now = editor.snapshot()
