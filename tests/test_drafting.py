@@ -247,7 +247,6 @@ async def test_a_person_decides_from_elsewhere(where: list[str], board_id: str) 
     assert "== The text (rejected) ==" in out
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo terminal")
 async def test_a_person_decides_on_the_terminal(tmp_path: Path) -> None:
     """At a terminal it asks, again when it does not understand, and takes y for approval."""
     ours, theirs = pty.openpty()
@@ -483,6 +482,21 @@ async def test_the_flow_with_a_model_behind_an_endpoint(tmp_path: Path) -> None:
         assert len(fake.requests) == 1 + 1 + 3 + 3 + 3 + 3
     async with reader_at(place, "draft-1") as board:
         await check_finished(board)
+
+
+async def test_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Control characters that a model writes reach the board, and no terminal."""
+
+    async def answer(prompt: str, writer: asyncio.StreamWriter) -> None:
+        behaviour = streaming("\x1b[2JCleared.") if prompt.startswith("Write") else answer_by_script
+        await behaviour(prompt, writer)
+
+    async with fake_endpoint(answer) as fake:
+        place = ["--db", str(tmp_path / "boards.db")]
+        code, out, _ = await run(*place, "--yes", OPENAI_MODEL="small", OPENAI_BASE_URL=fake.base_url)
+    assert code == 0
+    assert "�[2JCleared." in out
+    assert "\x1b" not in out
 
 
 # Mistakes on the command line.

@@ -17,7 +17,7 @@ from .board import Draft, Stuck
 from .flow import Flow, Say
 from .model import Model, ModelFailed
 from .person import Terminal, yes
-from .report import report
+from .report import report, shown
 from .scripted import Scripted
 
 _TOPIC = "How SQLite keeps your data"
@@ -73,7 +73,7 @@ async def _run(options: argparse.Namespace) -> None:
         await Flow(board, model, person, say).run(topic)
         print()
         async for line in report(board):
-            print(line)
+            print(shown(line))
 
 
 def _board(options: argparse.Namespace) -> AbstractAsyncContextManager[Board[Draft]]:
@@ -95,7 +95,9 @@ def speaker(*, colours: bool) -> Say:
 
     def say(agent: str, what: str) -> None:
         name = f"{agent:>12}"
-        print(f"\033[{_COLOURS.get(agent, 0)}m{name}\033[0m  {what}" if colours else f"{name}  {what}", flush=True)
+        if colours:
+            name = f"\033[{_COLOURS.get(agent, 0)}m{name}\033[0m"
+        print(f"{name}  {shown(what)}", flush=True)
 
     return say
 

@@ -11,6 +11,7 @@ import threading
 from crdt_board import Approval, ApprovalClosed, Board
 
 from .board import Draft
+from .report import shown
 
 
 async def yes(board: Board[Draft], approval: Approval) -> None:
@@ -26,7 +27,7 @@ class Terminal:
         self._elsewhere = elsewhere
 
     async def __call__(self, board: Board[Draft], approval: Approval) -> None:
-        print(f"\n{board.state.draft}\n{approval.record.question} From elsewhere:")
+        print(f"\n{shown(str(board.state.draft))}\n{approval.record.question} From elsewhere:")
         print(f"  {self._elsewhere} {approval.id} approve    (or: reject)", flush=True)
         option = None
         while option is None and sys.stdin.isatty():

@@ -32,3 +32,8 @@ async def report(board: Board[Draft]) -> AsyncIterator[str]:
     yield "\n== Versions =="
     for made in reversed(await board.checkpoints()):
         yield f"{made.version:>3}  {made.step:<20} {made.agent:<14} {made.pointer}"
+
+
+def shown(text: str) -> str:
+    """Text of a model or of another agent as a terminal may see it: nothing in it steers the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
