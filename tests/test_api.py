@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -431,6 +433,10 @@ async def test_whole_boards_are_changed_over_http(client: httpx.AsyncClient) -> 
         (["history", BOARD, "steps/0"], "not by an index; item 0 is steps/"),
         (["history", BOARD, "steps/7"], "not by an index"),
         (["history", BOARD, "status/x/y"], "status is a scalar"),
+        (["withdraw", BOARD, "\udcff"], "the name of an approval must be 1 to 200 printable characters"),
+        (["tasks", "put", BOARD, "[NaN]"], "should be a finite number"),
+        (["tasks", "complete", BOARD, "one", "NaN", "--token", "t" * 16], "should be a finite number"),
+        (["export", BOARD, "/dev/full"], "cannot write /dev/full: No space left on device"),
     ],
 )
 @pytest.mark.parametrize("place", ["file", "server"])
@@ -443,6 +449,19 @@ async def test_a_wrong_command_is_one_line(
     assert (code, output) == (1, "")
     assert said in problems
     assert problems.count("\n") == 1
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path, database: Path) -> None:
+    """An export into a pipe reaches its reader; a command that is run by root leaves devices what they are."""
+    pipe, whole = tmp_path / "pipe", tmp_path / "whole"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(pipe.read_bytes)
+        assert crdt_board("export", BOARD, str(pipe), "--db", str(database))[0] == 0
+        received = reading.result(DEADLINE_SECONDS)
+    assert pipe.is_fifo()
+    whole.write_bytes(received)
+    assert crdt_board("import", str(whole), "--db", str(tmp_path / "fresh.db"))[0] == 0
 
 
 def test_an_import_of_what_is_no_export_makes_no_database(tmp_path: Path, database: Path) -> None:

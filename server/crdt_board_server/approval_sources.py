@@ -8,11 +8,13 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from crdt_board.coordination.approvals import DecideApproval, WithdrawApproval
+from crdt_board.coordination.records import NAME_CHARS_MAX
 from crdt_board.host import BoardHost
-from crdt_board.limits import check_board_id
+from crdt_board.limits import check_board_id, check_name
+from crdt_board.values import from_validation_error
 from crdt_board_server.api.approval_answers import (
     AllApprovalsPage,
     ApprovalPage,
@@ -25,6 +27,8 @@ from crdt_board_server.api.approval_lists import ApprovalLists
 _PAGE = 1_000
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
+
+_Operation = TypeVar("_Operation", DecideApproval, WithdrawApproval)
 
 Ask = Callable[..., Awaitable[httpx.Response]]
 """Sends a request to a server, and raises what it answers if that is an error."""
@@ -74,13 +78,23 @@ class StoredApprovals:
         return await self._lists.coordinate(board_id, wanted.agent, wanted.operation())
 
     async def decide(self, approval: BoardApproval, option: str, *, comment: str, agent: str) -> BoardApproval:
-        operation = DecideApproval(
-            name=approval.id, option=option, comment=comment, token=secrets.token_hex(12), seen=approval.hash
-        )
+        content = {"name": approval.id, "option": option, "comment": comment, "seen": approval.hash}
+        operation = _checked(DecideApproval, token=secrets.token_hex(12), **content)
         return await self._lists.coordinate(approval.board, agent, operation)
 
     async def withdraw(self, board_id: str, approval_id: str, agent: str) -> BoardApproval:
-        return await self._lists.coordinate(board_id, agent, WithdrawApproval(name=approval_id))
+        return await self._lists.coordinate(board_id, agent, _checked(WithdrawApproval, name=_named(approval_id)))
+
+
+def _named(approval_id: str) -> str:
+    return check_name(approval_id, "the name of an approval", NAME_CHARS_MAX)
+
+
+def _checked(kind: type[_Operation], **content: Any) -> _Operation:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise from_validation_error(error, "") from None
 
 
 class ServedApprovals:
@@ -121,4 +135,4 @@ class ServedApprovals:
 
 def _address(board_id: str, approval_id: str | None = None) -> str:
     board = f"/api/boards/{check_board_id(board_id)}/approvals"
-    return board if approval_id is None else f"{board}/{quote(approval_id, safe='')}"
+    return board if approval_id is None else f"{board}/{quote(_named(approval_id), safe='')}"

@@ -200,11 +200,22 @@ def age_of(option: str, text: str) -> timedelta:
 
 @contextlib.contextmanager
 def new_file(target: Path) -> Iterator[BinaryIO]:
-    """A file that is there when the block has ended well, whole, and not at all otherwise."""
+    """A file that is there when the block has ended well, whole, and not at all otherwise; ends the command when it
+    cannot be written. What is there and no file, like a pipe or a device, is written to as it is."""
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+        if target.exists() and not target.is_file():
+            with target.open("wb") as opened:
+                yield opened
+        else:
+            with _in_place_of(target) as opened:
+                yield opened
     except OSError as error:
         fail(f"cannot write {target}: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def _in_place_of(target: Path) -> Iterator[BinaryIO]:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     try:
         with os.fdopen(handle, "wb") as opened:
             yield opened

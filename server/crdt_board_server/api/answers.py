@@ -25,7 +25,7 @@ AgentName = Annotated[
 class Body(BaseModel):
     """What a request carries; a key that is none is a mistake, and not passed over."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class NewBoardRequest(Body):
