@@ -56,7 +56,8 @@ class Engine:
     """The writer of one board: what is asked of it waits in an inbox, and is done in order by one task.
 
     The parts that it owns do the work: what may be queued (`Admission`), the end of the journal (`Tail`), batches
-    (`BatchWriter`), what nobody asked for (`Chores`, `Expiry`, `Deadlines`). None of them runs beside another.
+    (`BatchWriter`), what nobody asked for (`Chores`, `Expiry`, `Deadlines`). Only that one task lets them change the
+    document.
     """
 
     def __init__(
@@ -132,9 +133,7 @@ class Engine:
             client_ids.take_back(client_id)
             await client_ids.close()
             raise
-        tail = Tail(
-            store, journal, loaded, board_id=board_id, schemas=schemas, client_ids=client_ids, clock=clock
-        )  # fmt: skip
+        tail = Tail(store, journal, loaded, board_id=board_id, schemas=schemas, client_ids=client_ids, clock=clock)
         admission = Admission(tail, client_ids, limits, buried=buried)
         return cls(store, head, tail, admission=admission, client_ids=client_ids, clock=clock, limits=limits)
 
