@@ -55,6 +55,13 @@ class CoordinationItem:
 def check_operations(agent: str, operations: Sequence[Operation], limits: Limits) -> None:
     """Raises LimitExceeded or InvalidValue when these cannot be kept on a board, whatever is decided on them."""
     check_name(agent, "agent", limits.agent_chars_max)
+    if len(operations) > limits.operations_max:
+        raise LimitExceeded(
+            f"{len(operations)} operations at once; {limits.operations_max} are allowed, send the others after them",
+            limit="operations_max",
+            value=len(operations),
+            maximum=limits.operations_max,
+        )
     for operation in operations:
         try:
             content = to_wire(operation.model_dump(mode="json"), operation.op, big_integers_as_text=False)

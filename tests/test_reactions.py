@@ -377,6 +377,25 @@ async def test_a_clock_that_is_set_back_prolongs_no_run_of_a_reaction() -> None:
         assert await claims("token-of-the-other")
 
 
+async def test_the_record_of_a_reaction_goes_with_its_place(team: list[Board[Review]]) -> None:
+    """Keys that come and go leave nothing behind; one that comes back is reacted to again."""
+    ann, bob, _ = team
+    runs: list[str] = []
+
+    @ann.on("findings/*")
+    def see(event: Event) -> None:
+        runs.append(event.path)
+
+    for count in (1, 2):
+        bob.state.findings["f1"].severity = 1
+        await bob.settled(DEADLINE_SECONDS)
+        assert len(runs) == count
+        assert record_of(bob, "see", "findings/f1") is not None
+        del bob.state.findings["f1"]
+        await bob.settled(DEADLINE_SECONDS)
+        assert record_of(bob, "see", "findings/f1") is None
+
+
 async def test_wrong_reactions_are_refused_where_they_are_registered(place: Place) -> None:
     async with place.open(Review, agent="ann") as board:
         for path in ("", "*", "nothing", "findings/f1/*", "/findings", 7):

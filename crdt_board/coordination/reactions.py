@@ -118,11 +118,15 @@ class ReleaseReaction(_OfReaction):
 
 
 class RearmReaction(Frozen):
-    """The condition was seen not to hold, after the reaction was run."""
+    """The condition was seen not to hold, after the reaction was run.
+
+    With ``gone`` there is nothing at the path any more: then no record of it stays.
+    """
 
     op: Literal["rearm_reaction"] = "rearm_reaction"
     name: Name
     path: _Path
+    gone: bool = False
 
 
 ReactionOperation = ClaimReaction | FinishReaction | FailReaction | ReleaseReaction | RearmReaction
@@ -191,7 +195,11 @@ def release(draft: Draft, op: ReleaseReaction) -> JsonValue:
 
 def rearm(draft: Draft, op: RearmReaction) -> JsonValue:
     record = draft.get(ReactionRecord, record_name(op.name, op.path))
-    if record is not None and record.state in ("done", "failed"):
+    if record is None:
+        return None
+    if op.gone and record.state in ("armed", "done", "failed"):
+        draft.drop(record)
+    elif record.state in ("done", "failed"):
         draft.put(record.model_copy(update={"state": "armed", "token": "", "attempts": 0, "error": ""}))
     return None
 

@@ -70,7 +70,9 @@ class Keeping:
                 return
             except BoardError as error:
                 logger.warning("board %s: a claim was not renewed: %s", self._desk.session.link.board_id, error)
-                return
+                if not error.retryable:
+                    return
+                continue
             self._until = asked_at + self._seconds
 
 

@@ -179,13 +179,15 @@ class Reactor:
             ceased: list[RearmReaction] = []
             for reaction, place in [each for stale_one in stale for each in self._places(*stale_one)]:
                 record = self._desk.ledger.get(ReactionRecord, record_name(reaction.name, place))
-                holds = self._holds(reaction, place)
+                holds, gone = self._judge(reaction, place)
                 if holds and (record is None or record.state == "armed"):
                     self._ready.add((reaction, place))
                 else:
                     self._ready.discard((reaction, place))
-                if not holds and record is not None and record.state in ("done", "failed"):
-                    ceased.append(RearmReaction(name=reaction.name, path=place))
+                if holds or record is None or record.state not in ("armed", "done", "failed"):
+                    continue
+                if gone or record.state != "armed":
+                    ceased.append(RearmReaction(name=reaction.name, path=place, gone=gone))
             for rearm in ceased:
                 await self._desk.ask(rearm)
         self._seen = self._desk.session.replica.seq
@@ -201,13 +203,14 @@ class Reactor:
                 names.add(name.removeprefix(prefix))
         yield from ((reaction, name) for name in sorted(names))
 
-    def _holds(self, reaction: Reaction, place: str) -> bool:
+    def _judge(self, reaction: Reaction, place: str) -> tuple[bool, bool]:
+        """Whether the condition holds at a place, and whether there is nothing any more."""
         try:
             value = value_at(self._state, place)
-            return value is not None and bool(reaction.condition(value))
+            return value is not None and bool(reaction.condition(value)), value is None
         except Exception:
             logger.exception("the condition of reaction %s failed at %s, and counts as false", reaction.name, place)
-            return False
+            return False, False
 
     # Running.
 

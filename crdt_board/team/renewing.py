@@ -45,7 +45,8 @@ async def _renew(desk: Desk, renewal: Operation, seconds: float) -> None:
             return
         except BoardError as error:
             logger.warning("board %s: a claim was not renewed: %s", desk.session.link.board_id, error)
-            return
+            if not error.retryable:
+                return
         await asyncio.sleep(seconds)
 
 
