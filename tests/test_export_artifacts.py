@@ -148,7 +148,7 @@ async def test_every_artifact_that_a_board_refers_to_is_elsewhere(tmp_path: Path
 
 
 async def test_a_large_artifact_is_never_in_memory(here: World, there: World, tmp_path: Path) -> None:
-    """20 MiB go out and in while less than a third of that is allocated."""
+    """20 MiB go out and in while less than half of that is allocated."""
     part = os.urandom(MEBIBYTE)
 
     async def content() -> AsyncIterator[bytes]:
@@ -167,7 +167,7 @@ async def test_a_large_artifact_is_never_in_memory(here: World, there: World, tm
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert peak < 6 * MEBIBYTE
+    assert peak < 10 * MEBIBYTE
     assert there.file_of(ref).stat().st_size == 20 * MEBIBYTE
     assert there.file_of(ref).read_bytes() == 20 * part
 
@@ -194,7 +194,7 @@ async def test_a_compacted_board_takes_what_is_left_and_a_fork_what_it_has(here:
     assert (made.artifacts, made.missing) == (2, ())
     assert await there.stored() == {str(refs[0]), str(refs[1]), str(refs[3])}
     async with there.open() as board:
-        assert await board.artifacts.get((await board.at(2))["best"]["pointer"]) == b"content 1"
+        assert await board.artifacts.get((await board.at(2)).best) == b"content 1"
 
 
 async def test_what_is_there_already_is_put_again(here: World, there: World) -> None:
@@ -226,7 +226,7 @@ async def test_an_import_of_a_name_that_is_taken_stores_nothing(here: World, the
 
 async def test_an_altered_artifact_is_refused(here: World, there: World) -> None:
     """D8, H6: a flipped byte, a cut, another hash or size than announced, a piece of something else: no board is made,
-    what was stored before goes with the next sweep, and the right file can be imported then."""
+    and no artifact but sound ones, which go with the next sweep; the right file can be imported then."""
     first, second = sorted([await here.artifacts.put(os.urandom(3 * MEBIBYTE)) for _ in range(2)], key=str)
     async with here.open() as board:
         board.state.files["a"], board.state.files["b"] = first, second
@@ -259,10 +259,11 @@ async def test_an_altered_artifact_is_refused(here: World, there: World) -> None
         with pytest.raises(BadRequest):
             await there.imported(bad)
         assert await there.store.boards() == []
-        assert str(second) not in await there.stored()
     assert not list((there.folder / "incoming").iterdir())
-    assert await there.stored() == {str(first)}
-    os.utime(there.file_of(first), (1, 1))
+    assert await there.stored() == {str(first), str(second)}
+    for ref in (first, second):
+        assert len(await there.artifacts.get(ref)) == ref.size
+        os.utime(there.file_of(ref), (1, 1))
     await sweep(there.store, there.place, grace=timedelta(0))
     assert await there.stored() == set()
     assert (await there.imported(data)).artifacts == 2
@@ -322,8 +323,8 @@ async def test_artifacts_of_an_import_are_bounded(here: World, limit: str) -> No
     limits = replace(DEFAULT_LIMITS, import_bytes_max=200_000, import_line_bytes_max=100_000)
     small = replace(limits, **{limit: 299_999})
     store = MemoryStore()
+    artifacts = ArtifactStore(MemoryBlobs(), limits=small)
     with pytest.raises(LimitExceeded) as refused:
-        artifacts = ArtifactStore(MemoryBlobs(), limits=small)
         await import_board(store, io.BytesIO(data), artifacts=artifacts, limits=small)
     assert refused.value.data["limit"] == limit
     assert await store.boards() == []
