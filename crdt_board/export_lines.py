@@ -5,8 +5,9 @@ states and the checkpoints that were kept from before it; the entries from there
 `KINDS` among its keys; what is of no known kind is refused by name.
 
 Then, in an export with artifacts, a line that says how many bytes of how many there are, with the hash of all lines
-before it; and for each artifact a line with its hash and size, and right behind it so many bytes, as they are: base64
-takes twice the time to compress, for a larger file. The last line is the hash of all that stands before it.
+before it; and for each artifact a line with its hash and size, and right behind it so many bytes, as they are: in
+base64 they take 1.4 to 1.7 times as long to compress, for a larger file [measured]. The last line is the hash of all
+that stands before it.
 """
 
 from __future__ import annotations
