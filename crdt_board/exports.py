@@ -21,7 +21,7 @@ from crdt_board.artifacts.references import artifacts_of_board
 from crdt_board.artifacts.store import ArtifactStore
 from crdt_board.artifacts.threads import in_thread
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.errors import ArtifactCorrupt, BoardCorrupt, Conflict, NotFound
+from crdt_board.errors import ArtifactCorrupt, BoardCorrupt, Conflict, NotFound, StoreUnavailable
 from crdt_board.export_lines import (
     Announcement,
     Line,
@@ -58,6 +58,18 @@ def no_progress(_done: int, _of: int) -> None:
     pass
 
 
+@contextlib.contextmanager
+def file_errors() -> Iterator[None]:
+    """Raise `StoreUnavailable` where the file of an export cannot be written, or gathered in a temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"an export cannot be written ({error.strerror or error}); check the space on the disk, also in the folder "
+            "for temporary files (TMPDIR)"
+        ) from error
+
+
 async def export_board(
     store: Store,
     board_id: str,
@@ -79,10 +91,11 @@ async def export_board(
         ArtifactCorrupt: one has another hash; nothing was written.
         Conflict: the board was compacted again and again meanwhile; nothing was written.
         BoardCorrupt: what is stored of it does not verify; nothing was written.
+        StoreUnavailable: a store did not answer, or ``file`` or the temporary one cannot be written.
     """
     for _ in range(_ATTEMPTS_MAX):
         head = await existing_head(store, board_id)
-        with tempfile.TemporaryFile() as whole:
+        with file_errors(), tempfile.TemporaryFile() as whole:
             try:
                 await _write(store, head, artifacts, _Export(whole, on_progress))
             except (BoardCorrupt, NotFound):  # NotFound: swept, since the compacted board does not need it any more

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import tempfile
 import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -26,7 +27,7 @@ from crdt_board.artifacts.bucket import BucketBlobs
 from crdt_board.artifacts.folder import FolderBlobs
 from crdt_board.artifacts.memory import MemoryBlobs
 from crdt_board.artifacts.sweep import sweep
-from crdt_board.errors import ArtifactCorrupt, BadRequest, BoardExists, LimitExceeded, NotFound
+from crdt_board.errors import ArtifactCorrupt, BadRequest, BoardExists, LimitExceeded, NotFound, StoreUnavailable
 from crdt_board.export_lines import FORMAT_VERSION
 from crdt_board.exports import export_board
 from crdt_board.history import BoardHistory, Retention
@@ -351,6 +352,17 @@ async def test_an_import_that_is_cancelled_leaves_no_board(here: World, there: W
     assert (await there.store.boards(), await there.stored()) == ([], set())
     assert not list((there.folder / "incoming").iterdir())
     assert (await there.imported(data)).artifacts == 1
+
+
+async def test_a_disk_that_is_full_is_told(here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the export goes, and where it is put together."""
+    async with here.open() as board:
+        board.state.body.append("x")
+    with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(StoreUnavailable, match="No space left"):
+        await export_board(here.store, BOARD, full, artifacts=here.place)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(StoreUnavailable, match="TMPDIR"):
+        await here.exported()
 
 
 @pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, "1", None])

@@ -15,7 +15,7 @@ from crdt_board.artifacts.contract import CHUNK_BYTES
 from crdt_board.artifacts.threads import in_thread
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import BoardError, ConnectionFailed, from_details
-from crdt_board.exports import EXPORT_TYPE
+from crdt_board.exports import EXPORT_TYPE, file_errors
 from crdt_board.history import CompactionReport, Fork, PathEdit, Retention, StateDiff, Stretch, Verification
 from crdt_board.limits import check_board_id
 from crdt_board.sizes import BoardSizes
@@ -163,7 +163,8 @@ class ServerSource:
                     raise self._problem(answer)
                 size = int(answer.headers["content-length"])
                 async for chunk in answer.aiter_bytes(CHUNK_BYTES):
-                    await in_thread(file.write, chunk)
+                    with file_errors():
+                        await in_thread(file.write, chunk)
                     done += len(chunk)
                     on_progress(done, size)
         except httpx.HTTPError as error:

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import BadRequest, LimitExceeded
-from crdt_board.exports import EXPORT_TYPE
+from crdt_board.exports import EXPORT_TYPE, file_errors
 from crdt_board.forks import new_epoch
 from crdt_board.history import BoardHistory, CompactionReport
 from crdt_board.host import BoardHost
@@ -92,7 +92,7 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
         openapi_extra={"requestBody": {"required": True, "content": {EXPORT_TYPE: {"schema": {"type": "string"}}}}},
     )
     async def import_(request: Request) -> ImportedBoardInfo:
-        with tempfile.TemporaryFile() as file:
+        with file_errors(), tempfile.TemporaryFile() as file:
             await _spool(request, file, host.limits.import_bytes_max + host.limits.import_artifacts_bytes_max)
             made = await import_board(host.store, file, artifacts=host.artifacts, limits=host.limits)
             return ImportedBoardInfo.of_imported(made)
