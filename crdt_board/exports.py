@@ -1,29 +1,34 @@
-"""A board as one file that checks itself, to carry it from one store to another.
+"""A board as one file that checks itself, to carry it from one store to another; `crdt_board.imports` is the way back.
 
-The file is gzip over lines of JSON, which are told in `crdt_board.export_lines`; at its end is a line with the SHA-256
-of all the lines before, which shows a file that was cut off or altered. Snapshots are left out but for those that are
+The file is gzip over lines that are told in `crdt_board.export_lines`; at its end is a line with the SHA-256 of all
+that stands before it, which shows a file that was cut off or altered. Snapshots are left out but for those that are
 all that is left of a version: the others can be made again.
 """
 
 from __future__ import annotations
 
-import asyncio
-import binascii
+import contextlib
 import gzip
 import hashlib
 import json
 import shutil
 import tempfile
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from crdt_board.artifacts.pointer import pointer_of
+from crdt_board.artifacts.references import artifacts_of_board
+from crdt_board.artifacts.store import ArtifactStore
+from crdt_board.artifacts.threads import in_thread
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.errors import BadRequest, BoardCorrupt, BoardExists, Conflict, LimitExceeded
+from crdt_board.errors import ArtifactCorrupt, BoardCorrupt, Conflict, NotFound, StoreUnavailable
 from crdt_board.export_lines import (
+    Announcement,
     Line,
-    assembled,
+    artifact_line,
+    artifacts_line,
     base_line,
+    end_line,
     entry_line,
     header_line,
     kept_line,
@@ -31,13 +36,10 @@ from crdt_board.export_lines import (
     schema_line,
     state_line,
 )
-from crdt_board.history import BoardHistory
 from crdt_board.journal import GENESIS_HASH, verify_chain
-from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.loading import entry_pages
-from crdt_board.store.contract import BaseRecord, BoardHead, NewBoard, Store
+from crdt_board.store.contract import BaseRecord, BoardHead, Store
 from crdt_board.store.lookup import existing_head
-from crdt_board.store.memory import MemoryStore
 
 EXPORT_SUFFIX = ".crdtboard"
 EXPORT_TYPE = "application/vnd.crdt-board.export"
@@ -45,108 +47,148 @@ EXPORT_TYPE = "application/vnd.crdt-board.export"
 _PAGE_KEYS = 1_000
 _PAGE_CHECKPOINTS = 1_000
 _ATTEMPTS_MAX = 5
+_COMPRESSION = 9
+_COMPRESSION_OF_ARTIFACTS = 1
 
 Progress = Callable[[int, int], None]
-"""Called with how many entries were written or read, and of how many."""
+"""Called with how many entries were written or read, and of how many; then with how many bytes of artifacts."""
 
 
-def _no_progress(_done: int, _of: int) -> None:
+def no_progress(_done: int, _of: int) -> None:
     pass
 
 
-async def export_board(store: Store, board_id: str, file: BinaryIO, on_progress: Progress = _no_progress) -> BoardHead:
+@contextlib.contextmanager
+def file_errors() -> Iterator[None]:
+    """Raise `StoreUnavailable` where the file of an export cannot be written, or gathered in a temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"an export cannot be written ({error.strerror or error}); check the space on the disk, also in the folder "
+            "for temporary files (TMPDIR)"
+        ) from error
+
+
+async def export_board(
+    store: Store,
+    board_id: str,
+    file: BinaryIO,
+    on_progress: Progress = no_progress,
+    *,
+    artifacts: ArtifactStore | None,
+) -> BoardHead:
     """Write a board into ``file`` as it is now; return its head. Others may go on writing to it, or compact it.
 
     Of a compacted board everything that is left: what it is since its base, and the versions before that were kept.
-    It is put together in a temporary file, so that nothing is written into ``file`` before all of it is known.
+    With it goes the content of all that it refers to in ``artifacts``, now or in any version that can be read; None
+    leaves that out. Artifacts are streamed. The export is put together in a temporary file, so that nothing is written
+    into ``file`` before all of it is known.
 
     Raises:
         NotFound, BoardDeleted: there is no such board.
+        NotFound: an artifact that it points to is not there; ``sha256`` is in its data, and nothing was written.
+        ArtifactCorrupt: one has another hash; nothing was written.
         Conflict: the board was compacted again and again meanwhile; nothing was written.
         BoardCorrupt: what is stored of it does not verify; nothing was written.
+        StoreUnavailable: a store did not answer, or ``file`` or the temporary one cannot be written.
     """
     for _ in range(_ATTEMPTS_MAX):
         head = await existing_head(store, board_id)
-        with tempfile.TemporaryFile() as whole:
+        with file_errors(), tempfile.TemporaryFile() as whole:
             try:
-                await _write(store, head, whole, on_progress)
-            except BoardCorrupt:
+                await _write(store, head, artifacts, _Export(whole, on_progress))
+            except (BoardCorrupt, NotFound):  # NotFound: swept, since the compacted board does not need it any more
                 if not await _was_compacted(store, head):
                     raise
                 continue
             if await _was_compacted(store, head):
                 continue
             whole.seek(0)
-            await asyncio.to_thread(shutil.copyfileobj, whole, file)
+            await in_thread(shutil.copyfileobj, whole, file)
         return head
     raise Conflict(f"board {board_id} was compacted again and again while it was exported; try again")
 
 
-async def _write(store: Store, head: BoardHead, file: BinaryIO, on_progress: Progress) -> None:
-    digest = hashlib.sha256()
-    with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
-        async for line in _lines(store, head, on_progress):
-            data = json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-            digest.update(data)
-            packed.write(data)
-        packed.write(json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n")
+class _Export:
+    """What is written into the file so far."""
+
+    def __init__(self, file: BinaryIO, on_progress: Progress) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.on_progress = on_progress
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    @contextlib.contextmanager
+    def packing(self, compression: int) -> Iterator[None]:
+        """Compress what is written in the block."""
+        with gzip.GzipFile(fileobj=self._file, mode="wb", compresslevel=compression, mtime=0) as self._packed:
+            yield
+
+    def write_line(self, line: Line) -> None:
+        self.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+
+    def write(self, data: bytes) -> None:
+        self._digest.update(data)
+        self._packed.write(data)
+
+
+async def _write(store: Store, head: BoardHead, artifacts: ArtifactStore | None, export: _Export) -> None:
+    sizes = None if artifacts is None else await _referenced(store, head, artifacts)
+    with export.packing(_COMPRESSION):
+        async for line in _lines(store, head, export.on_progress):
+            export.write_line(line)
+    with export.packing(_COMPRESSION_OF_ARTIFACTS):
+        if artifacts is not None and sizes is not None:
+            try:
+                await _write_artifacts(artifacts, sizes, export)
+            except (ArtifactCorrupt, NotFound) as error:
+                raise type(error)(f"{_NOT_WHOLE.format(head.board_id)}: {error}", **error.data) from error
+        export.write_line(end_line(export.sha256))
+
+
+_NOT_WHOLE = "board {} can be exported only without its artifacts"
+
+
+async def _referenced(store: Store, head: BoardHead, artifacts: ArtifactStore) -> dict[str, int]:
+    """The artifacts that the board refers to, with their sizes, in the order of their hashes."""
+    stored = {each.sha256: each.size async for each in artifacts.all()}
+    found = sorted(await artifacts_of_board(store, head, stored))
+    missing = [digest for digest in found if digest not in stored]
+    if missing:
+        more = f", and {len(missing) - 1} more are not" if len(missing) > 1 else ""
+        raise NotFound(
+            f"{_NOT_WHOLE.format(head.board_id)}: it points to {pointer_of(missing[0])}, which is not there{more}; put "
+            "the content again, or restore it from a backup",
+            sha256=missing[0],
+        )
+    return {digest: stored[digest] for digest in found}
+
+
+async def _write_artifacts(artifacts: ArtifactStore, sizes: dict[str, int], export: _Export) -> None:
+    announced, written = Announcement(count=len(sizes), size=sum(sizes.values())), 0
+    export.write_line(artifacts_line(announced, export.sha256))
+    for digest, size in sizes.items():
+        export.write_line(artifact_line(digest, size))
+        end = written + size
+        async with contextlib.aclosing(artifacts.read(digest)) as chunks:
+            async for chunk in chunks:
+                await in_thread(export.write, chunk)
+                written += len(chunk)
+                export.on_progress(written, announced.size)
+        if written != end:
+            raise ArtifactCorrupt(
+                f"artifact {digest} was damaged, and was put again meanwhile; try again", sha256=digest
+            )
 
 
 async def _was_compacted(store: Store, head: BoardHead) -> bool:
     """Whether the base has moved; raises when the board is gone."""
     now = await existing_head(store, head.board_id)
     return (now.epoch, now.base_seq) != (head.epoch, head.base_seq)
-
-
-async def import_board(
-    store: Store, file: BinaryIO, on_progress: Progress = _no_progress, *, limits: Limits = DEFAULT_LIMITS
-) -> BoardHead:
-    """Make the board that `export_board` wrote, under its own name and epoch; return its head.
-
-    Everything is verified before anything is written: the file's hash, both chains, the state of every version. All of
-    it is written in one transaction. A pointer to one of its versions stays valid. ``file`` is read in a thread.
-
-    Raises:
-        BadRequest: ``file`` is no export, is cut off or was altered.
-        LimitExceeded: it holds more than ``import_bytes_max``, or one line of it more than ``import_line_bytes_max``.
-        BoardCorrupt: its hash is right and its content is not.
-        BoardExists: there is a board of this name.
-    """
-    return await add_board(store, await read_export(file, on_progress, limits=limits))
-
-
-async def read_export(
-    file: BinaryIO, on_progress: Progress = _no_progress, *, limits: Limits = DEFAULT_LIMITS
-) -> NewBoard:
-    """The board in an export, verified; nothing is written.
-
-    Raises:
-        BadRequest, LimitExceeded, BoardCorrupt: as `import_board`.
-    """
-    board = await asyncio.to_thread(_read, file, limits)
-    trial = MemoryStore()
-    await trial.create_with(board)
-    board_id = board.beginning.board_id
-    found = await (await BoardHistory.open(trial, board_id)).verify(on_progress)
-    if not found.ok:
-        raise BoardCorrupt(found.problems[0].message, board_id=board_id, seq=found.problems[0].number)
-    return board
-
-
-async def add_board(store: Store, board: NewBoard) -> BoardHead:
-    """Make a board that was read by `read_export`; return its head.
-
-    Raises:
-        BoardExists: there is a board of this name.
-    """
-    board_id = board.beginning.board_id
-    if not await store.create_with(board):
-        raise BoardExists(
-            f"there is a board {board_id} already; delete it first, or import into another database", board_id=board_id
-        )
-    head = await store.head(board_id)
-    assert head is not None, board_id
-    return head
 
 
 async def _lines(store: Store, head: BoardHead, on_progress: Progress) -> AsyncIterator[Line]:
@@ -194,44 +236,3 @@ async def _lines_before(store: Store, base: BaseRecord) -> AsyncIterator[Line]:
 
 def _corrupt(head: BoardHead, what: str, seq: int) -> BoardCorrupt:
     return BoardCorrupt(f"board {head.board_id}: {what}", board_id=head.board_id, seq=seq)
-
-
-def _read(file: BinaryIO, limits: Limits) -> NewBoard:
-    """The board in a file whose hash is right."""
-    try:
-        return assembled(_checked_lines(file, limits), limits)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BadRequest(f"this is no export of a board, or it is cut off: {error}") from error
-    except (ValueError, KeyError, TypeError, binascii.Error) as error:
-        raise BadRequest(f"this export of a board cannot be read: {error}") from error
-
-
-def _checked_lines(file: BinaryIO, limits: Limits) -> Iterator[dict[str, Any]]:
-    digest = hashlib.sha256()
-    previous = b""
-    with gzip.GzipFile(fileobj=file, mode="rb") as packed:
-        for line in _bounded_lines(packed, limits):
-            if previous:
-                digest.update(previous)
-                yield json.loads(previous)
-            previous = line
-    if not previous or json.loads(previous) != {"sha256": digest.hexdigest()}:
-        raise BadRequest("this export of a board was cut off or altered: its hash is not that of its content")
-
-
-def _bounded_lines(packed: gzip.GzipFile, limits: Limits) -> Iterator[bytes]:
-    """The lines of a file of which little may unpack to more than the memory holds."""
-    size = 0
-    while line := packed.readline(limits.import_line_bytes_max + 1):
-        if len(line) > limits.import_line_bytes_max:
-            raise _too_large("import_line_bytes_max", limits.import_line_bytes_max)
-        size += len(line)
-        if size > limits.import_bytes_max:
-            raise _too_large("import_bytes_max", limits.import_bytes_max)
-        yield line
-
-
-def _too_large(limit: str, maximum: int) -> LimitExceeded:
-    what = "one line of this export" if limit == "import_line_bytes_max" else "this export"
-    message = f"{what} unpacks to more than {maximum} bytes"
-    return LimitExceeded(message, limit=limit, value=maximum + 1, maximum=maximum)

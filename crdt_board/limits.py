@@ -105,9 +105,11 @@ class Limits:
     rules_settle_seconds_max: float = 0.5
     """After how long it looks although changes go on."""
     import_bytes_max: int = 1024 * 1024 * 1024
-    """One export of a board, unpacked; it is read into memory."""
+    """One export of a board, unpacked and without its artifacts; it is read into memory."""
     import_line_bytes_max: int = 256 * 1024 * 1024
     """One line of it, and so one entry of its journal."""
+    import_artifacts_bytes_max: int = 256 * 1024 * 1024 * 1024
+    """All artifacts in one export together. They are streamed, and never in memory."""
     artifact_bytes_max: int = 1024 * 1024 * 1024
     """One artifact. It is streamed, and never in memory as a whole."""
     artifact_memory_bytes_max: int = 64 * 1024 * 1024

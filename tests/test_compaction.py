@@ -44,12 +44,13 @@ from crdt_board import (
 from crdt_board.checkpoints import Checkpoint, CommitRequest, make_checkpoint
 from crdt_board.engine import Engine
 from crdt_board.errors import BoardCorrupt, Conflict, LimitExceeded, StoreUnavailable
-from crdt_board.exports import export_board, import_board
+from crdt_board.exports import export_board
 from crdt_board.group_commit import GroupCommit
 from crdt_board.history import BoardHistory, CompactionReport, Retention, Stretch
 from crdt_board.history.blame import Origin, Origins
 from crdt_board.history.pins import pointers_in
 from crdt_board.history.retention import plan_retention
+from crdt_board.imports import import_board
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.publishing import PublishedEntry
 from crdt_board.snapshots import superfluous
@@ -432,11 +433,11 @@ async def test_an_export_of_a_compacted_board_is_what_is_left_of_it_elsewhere(ki
         board.state.draft.append("after the base")
         await board.commit("after")
         file = io.BytesIO()
-        head = await export_board(store, BOARD, file)
+        head = await export_board(store, BOARD, file, artifacts=None)
         assert head.base_seq > 0
         other: Store = MemoryStore() if kind == "memory" else await SqliteStore.open(tmp_path / "other.db")
         file.seek(0)
-        assert await import_board(other, file) == head
+        assert (await import_board(other, file)).head == head
         there, here = await BoardHistory.open(other, BOARD), await history_of(store)
         assert (await there.verify()).ok
         assert await other.checkpoints(BOARD) == await store.checkpoints(BOARD)
@@ -470,9 +471,9 @@ async def test_an_export_of_a_board_that_was_squashed_as_a_whole_holds_it(tmp_pa
     assert head is not None
     assert head.base_seq == head.seq
     file = io.BytesIO()
-    await export_board(store, BOARD, file)
+    await export_board(store, BOARD, file, artifacts=None)
     file.seek(0)
-    assert await import_board(other, file) == head
+    assert (await import_board(other, file)).head == head
     assert (await (await BoardHistory.open(other, BOARD)).verify()).ok
     await other.close()
 
@@ -485,7 +486,7 @@ async def test_an_export_that_a_compaction_overtakes_is_that_of_the_compacted_bo
         await write(host, 4, 4)
     gate = store.hold("entries", call=1)
     file = io.BytesIO()
-    exporting = asyncio.create_task(export_board(store, BOARD, file))
+    exporting = asyncio.create_task(export_board(store, BOARD, file, artifacts=None))
     async with asyncio.timeout(DEADLINE_SECONDS):
         await gate.reached.wait()
         await (await history_of(inner)).compact(Retention(keep_versions=1))
@@ -493,7 +494,7 @@ async def test_an_export_that_a_compaction_overtakes_is_that_of_the_compacted_bo
         head = await exporting
     assert head.base_seq > 0
     file.seek(0)
-    assert await import_board(MemoryStore(), file) == head
+    assert (await import_board(MemoryStore(), file)).head == head
 
 
 @pytest.mark.parametrize(
@@ -517,7 +518,7 @@ async def test_an_altered_export_of_a_compacted_board_is_refused(
         await write(host, 4, 4)
     await (await history_of(store)).compact(Retention(keep_versions=2))
     file = io.BytesIO()
-    await export_board(store, BOARD, file)
+    await export_board(store, BOARD, file, artifacts=None)
     lines = [json.loads(line) for line in gzip.decompress(file.getvalue()).splitlines()][:-1]
     content = b"".join(json.dumps(change(line)).encode() + b"\n" for line in lines)
     content += json.dumps({"sha256": hashlib.sha256(content).hexdigest()}).encode() + b"\n"

@@ -46,7 +46,8 @@ from crdt_board import (
     wire,
 )
 from crdt_board.export_lines import FORMAT, FORMAT_VERSION
-from crdt_board.exports import export_board, import_board
+from crdt_board.exports import export_board
+from crdt_board.imports import import_board
 from crdt_board.journal import GENESIS_HASH, make_entry, pack_updates
 from crdt_board.limits import Limits
 from crdt_board.store.memory import MemoryStore
@@ -512,7 +513,7 @@ async def stock_answer(place: Place, doc: pycrdt.Doc[Any]) -> int | None:
 
 async def exported(place: Place) -> bytes:
     file = io.BytesIO()
-    await export_board(place.store, BOARD, file)
+    await export_board(place.store, BOARD, file, artifacts=None)
     return file.getvalue()
 
 
@@ -524,7 +525,7 @@ async def test_an_export_is_the_board_elsewhere(place: Place, board: Board[Migra
     await board.flush(DEADLINE_SECONDS)
     data = await exported(place)
     store = MemoryStore()
-    head = await import_board(store, io.BytesIO(data))
+    head = (await import_board(store, io.BytesIO(data))).head
     assert (head.board_id, head.version) == (BOARD, 2)
     async with BoardHost(store) as host, open_board(host, BOARD, Migration, agent="bob") as there:
         assert there.snapshot() == board.snapshot()

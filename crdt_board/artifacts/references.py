@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
+from crdt_board.artifacts.pointer import SCHEME
 from crdt_board.artifacts.threads import in_thread
 from crdt_board.errors import BoardCorrupt
 from crdt_board.journal import GENESIS_HASH, Entry, verify_chain
@@ -29,6 +32,18 @@ _FOLDED_AT_ONCE = 200
 _DIGIT, _OTHER = b"x", b"-"
 _MARKS = bytes(_DIGIT[0] if byte in b"0123456789abcdef" else _OTHER[0] for byte in range(256))
 _RUN = _DIGIT * 64
+_POINTER = re.compile(SCHEME.encode() + rb"([0-9a-f]{64})")
+
+
+class Finding(Protocol):
+    """What is looked for in the content of a board."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether there may be more of it in texts, where it was written in pieces."""
+        ...
+
+    def take(self, contents: Iterable[bytes]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -39,9 +54,32 @@ class References:
     read_to: dict[str, BoardHead] = field(default_factory=dict)
     """The heads that boards had when they were read."""
 
+    @property
+    def is_partial(self) -> bool:
+        return bool(self.wanted)
+
+    def take(self, contents: Iterable[bytes]) -> None:
+        for content in contents if self.wanted else ():
+            self.wanted.difference_update(hashes_in(content, self.wanted))
+
+
+@dataclass(slots=True)
+class _Pointed:
+    """Of ``stored`` hashes those that are not found yet; and all that were found, be it these or in a whole pointer."""
+
+    stored: set[str]
+    found: set[str] = field(default_factory=set)
+
+    @property
+    def is_partial(self) -> bool:
+        return bool(self.stored)
+
     def take(self, contents: Iterable[bytes]) -> None:
         for content in contents:
-            self.wanted.difference_update(hashes_in(content, self.wanted))
+            self.found.update(match[1].decode() for match in _POINTER.finditer(content))
+            if self.stored:
+                self.found.update(hashes_in(content, self.stored))
+        self.stored -= self.found
 
 
 def hashes_in(content: bytes, wanted: Collection[str]) -> Iterator[str]:
@@ -75,6 +113,21 @@ async def strike_out_referenced(store: Store, references: References) -> bool:
     return moved
 
 
+async def artifacts_of_board(store: Store, head: BoardHead, stored: Collection[str]) -> set[str]:
+    """The hashes of all artifacts that a board refers to, up to its head: those of ``stored`` whose hash stands in it,
+    and others, which are missing, when they stand in a pointer.
+
+    A pointer to what is missing is not seen where it was written into a text in pieces.
+
+    Raises:
+        BoardCorrupt: the board cannot be read, or was compacted meanwhile.
+        StoreUnavailable: the store did not answer.
+    """
+    pointed = _Pointed(set(stored))
+    await _BoardReading(store, head, pointed).read(None)
+    return pointed.found
+
+
 async def _read_board(store: Store, head: BoardHead, references: References) -> None:
     while True:
         before = references.read_to.get(head.board_id)
@@ -101,10 +154,10 @@ def _goes_on(before: BoardHead, now: BoardHead) -> bool:
 class _BoardReading:
     """One board, read up to its head."""
 
-    def __init__(self, store: Store, head: BoardHead, references: References) -> None:
+    def __init__(self, store: Store, head: BoardHead, finding: Finding) -> None:
         self._store = store
         self._head = head
-        self._references = references
+        self._finding = finding
         self._schemas = BoardSchemas(store, head.board_id, ())
 
     async def read(self, after: BoardHead | None) -> None:
@@ -116,7 +169,7 @@ class _BoardReading:
             await self._read_entries(after.hash, after.seq)
         else:
             await self._read_entries(kept[-1].entry_hash if kept else GENESIS_HASH, head.base_seq)
-        if self._references.wanted and any(map(_texts_of, self._schemas.layouts)):
+        if self._finding.is_partial and any(map(_texts_of, self._schemas.layouts)):
             for each in kept:
                 await self._take_texts(open_truth(each, head, self._schemas.newest), each.version)
             await self._read_texts(kept, after.seq if after is not None else 0)
@@ -206,8 +259,7 @@ class _BoardReading:
         return frozenset(field.name for layout in layouts for field in layout.fields) - texts
 
     async def _take(self, contents: Sequence[bytes]) -> None:
-        if self._references.wanted:
-            await in_thread(self._references.take, contents)
+        await in_thread(self._finding.take, contents)
 
 
 def _texts_of(layout: Layout) -> list[str]:

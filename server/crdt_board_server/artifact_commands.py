@@ -22,6 +22,7 @@ from crdt_board_server.terminal import (
     DATABASE,
     AsJson,
     Database,
+    Place,
     Server,
     age_of,
     check_database,
@@ -42,14 +43,6 @@ app = typer.Typer(
     name="artifacts", help="Files and other content that boards point to, by its hash.", no_args_is_help=True
 )
 
-Place = Annotated[
-    str | None,
-    typer.Option(
-        "--artifacts",
-        metavar="PLACE",
-        help="Folder, or bucket as s3://bucket/prefix, of the artifacts; DB-artifacts without.",
-    ),
-]
 Pointer = Annotated[str, typer.Argument(help="artifact:sha256:…, or the hash alone.", show_default=False)]
 
 

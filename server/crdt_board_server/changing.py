@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 from pydantic import BaseModel
 
-from crdt_board.exports import EXPORT_SUFFIX, read_export
+from crdt_board.exports import EXPORT_SUFFIX
 from crdt_board.history import Retention
 from crdt_board_server.api.answers import RetentionRules
-from crdt_board_server.sources import Source, add_to_new
+from crdt_board_server.sources import Source, import_into_new
 from crdt_board_server.terminal import (
     CHANGE,
     DATABASE,
@@ -22,6 +23,7 @@ from crdt_board_server.terminal import (
     AsJson,
     Board,
     Database,
+    Place,
     Server,
     age_of,
     fail,
@@ -214,17 +216,28 @@ def export(
         Path | None, typer.Argument(help=f"Where to write it; BOARD{EXPORT_SUFFIX} without, - for standard output.")
     ] = None,
     *,
+    no_artifacts: Annotated[
+        bool, typer.Option("--no-artifacts", help="Leave out the content of artifacts, and keep the pointers.")
+    ] = False,
     db: Database = DATABASE,
+    place: Place = None,
     url: Server = None,
 ) -> None:
-    """Write a board into one file that checks itself, to import it elsewhere."""
+    """Write a board into one file that checks itself, with its artifacts, to import it elsewhere."""
     target = file or Path(f"{board}{EXPORT_SUFFIX}")
-    with progress_of(f"writing {board}") as on_progress:
-        if str(target) == "-":
-            run(db, url, lambda source: source.export(board, sys.stdout.buffer, on_progress))
-            return
-        with new_file(target) as opened:
-            run(db, url, lambda source: source.export(board, opened, on_progress))
+
+    def write(opened: BinaryIO) -> None:
+        def export_to(source: Source) -> Awaitable[None]:
+            return source.export(board, opened, on_progress, with_artifacts=not no_artifacts)
+
+        with progress_of(f"writing {board}") as on_progress:
+            run(db, url, export_to, place=place)
+
+    if str(target) == "-":
+        write(sys.stdout.buffer)
+        return
+    with new_file(target) as opened:
+        write(opened)
     typer.echo(f"wrote {target}", err=True)
 
 
@@ -232,10 +245,11 @@ def import_(
     file: Annotated[Path, typer.Argument(help="What `crdt-board export` wrote; - for standard input.")],
     *,
     db: Database = DATABASE,
+    place: Place = None,
     url: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the board that an export holds, under its own name; everything is verified first."""
+    """Make the board that an export holds, under its own name, with its artifacts; everything is verified first."""
     with contextlib.ExitStack() as stack:
         on_progress = stack.enter_context(progress_of(f"reading {file}"))
         try:
@@ -243,11 +257,17 @@ def import_(
         except OSError as error:
             fail(f"cannot read {file}: {error.strerror or error}")
         if url is None and not db.exists():  # which is not made for a file that is no export
-            board = finish(read_export(opened, on_progress))
-            made = finish(add_to_new(db, board))
+            made = finish(import_into_new(db, place, opened, on_progress))
         else:
-            made = run(db, url, lambda source: source.import_(opened, on_progress))
-    _print_made(made, as_json, f"made board {made.id} at version {made.version}")
+            made = run(db, url, lambda source: source.import_(opened, on_progress), place=place)
+    with_them = f", with {made.artifacts} artifacts" if made.artifacts else ""
+    _print_made(made, as_json, f"made board {made.id} at version {made.version}{with_them}")
+    if made.missing:
+        typer.echo(
+            f"{len(made.missing)} artifacts that it points to are missing here: {made.missing[0]}"
+            + (", …" if len(made.missing) > 1 else ""),
+            err=True,
+        )
 
 
 def delete(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator
 from typing import Any, BinaryIO, TypeVar
 
 import httpx
 from pydantic import BaseModel
 
+from crdt_board.artifacts.contract import CHUNK_BYTES
+from crdt_board.artifacts.threads import in_thread
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import BoardError, ConnectionFailed, from_details
-from crdt_board.exports import EXPORT_TYPE
+from crdt_board.exports import EXPORT_TYPE, file_errors
 from crdt_board.history import CompactionReport, Fork, PathEdit, Retention, StateDiff, Stretch, Verification
 from crdt_board.limits import check_board_id
 from crdt_board.sizes import BoardSizes
@@ -25,6 +28,7 @@ from crdt_board_server.api.answers import (
     CheckpointPage,
     EditPage,
     ForkPage,
+    ImportedBoardInfo,
     JournalEntry,
     RetentionRules,
     ViolationPage,
@@ -39,6 +43,8 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 _PAGE = 1_000
 _SECONDS = 30.0
 _COMPACTION_SECONDS = 3600.0
+_FILE_TIMEOUT = httpx.Timeout(_SECONDS, read=3600.0)
+"""A server puts a whole export together before it answers, and answers when it has made all of one."""
 
 
 @contextlib.asynccontextmanager
@@ -144,10 +150,25 @@ class ServerSource:
         except httpx.HTTPError as error:
             raise ConnectionFailed(f"lost {self._address}: {str(error) or type(error).__name__}") from error
 
-    async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None:
-        answer = await self._ask("GET", f"/api/boards/{check_board_id(board_id)}/export")
-        file.write(answer.content)
-        on_progress(1, 1)
+    async def export(
+        self, board_id: str, file: BinaryIO, on_progress: Progress, *, with_artifacts: bool = True
+    ) -> None:
+        address = f"/api/boards/{check_board_id(board_id)}/export"
+        wanted = {"artifacts": with_artifacts}
+        done = 0
+        try:
+            async with self._client.stream("GET", address, params=wanted, timeout=_FILE_TIMEOUT) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise self._problem(answer)
+                size = int(answer.headers["content-length"])
+                async for chunk in answer.aiter_bytes(CHUNK_BYTES):
+                    with file_errors():
+                        await in_thread(file.write, chunk)
+                    done += len(chunk)
+                    on_progress(done, size)
+        except httpx.HTTPError as error:
+            raise ConnectionFailed(f"lost {self._address}: {str(error) or type(error).__name__}") from error
 
     async def retention(self, board_id: str) -> Retention:
         return (await self._get(RetentionRules, f"/api/boards/{check_board_id(board_id)}/retention")).policy
@@ -166,10 +187,10 @@ class ServerSource:
         on_progress(1, 1)
         return CompactionReport.model_validate_json(answer.content)
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> BoardInfo:
-        answer = await self._ask("POST", "/api/imports", content=file.read(), headers={"content-type": EXPORT_TYPE})
-        on_progress(1, 1)
-        return BoardInfo.model_validate_json(answer.content)
+    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
+        headers, content = {"content-type": EXPORT_TYPE}, _content_of(file, on_progress)
+        answer = await self._ask("POST", "/api/imports", content=content, headers=headers, timeout=_FILE_TIMEOUT)
+        return ImportedBoardInfo.model_validate_json(answer.content)
 
     async def _get(self, kind: type[_Answer], address: str, **parameters: Any) -> _Answer:
         given = {name: value for name, value in parameters.items() if value is not None}
@@ -191,3 +212,14 @@ class ServerSource:
             problem = answer.json()
             return from_details({"code": problem["code"], "message": problem["detail"], "data": problem.get("data")})
         return ConnectionFailed(f"{self._address} answered {answer.status_code}: is it a CRDT Board server?")
+
+
+async def _content_of(file: BinaryIO, on_progress: Progress) -> AsyncIterator[bytes]:
+    """The bytes of a file, told as they are sent; of a pipe nobody knows how many there are."""
+    size, done = 0, 0
+    with contextlib.suppress(OSError):
+        size = os.fstat(file.fileno()).st_size
+    while chunk := await in_thread(file.read, CHUNK_BYTES):
+        yield chunk
+        done += len(chunk)
+        on_progress(done, max(size, done))

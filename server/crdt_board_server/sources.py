@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from crdt_board.artifacts.opening import beside, open_artifacts
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import BadRequest, NotFound
-from crdt_board.exports import add_board, export_board, import_board
+from crdt_board.exports import export_board
 from crdt_board.forks import new_epoch
 from crdt_board.history import (
     BoardHistory,
@@ -23,16 +24,17 @@ from crdt_board.history import (
     Verification,
 )
 from crdt_board.host import BoardHost
+from crdt_board.imports import add_board, import_board, read_export
 from crdt_board.limits import check_board_id
 from crdt_board.local import open_board
 from crdt_board.sizes import BoardSizes
-from crdt_board.store.contract import NewBoard
 from crdt_board.store.lookup import existing_head
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.api.answers import (
     BoardInfo,
     BoardState,
     BoardViolation,
+    ImportedBoardInfo,
     JournalEntry,
 )
 from crdt_board_server.approval_sources import ApprovalSource, StoredApprovals
@@ -112,41 +114,57 @@ class Source(Protocol):
         """By the board's own retention when ``policy`` is None."""
         ...
 
-    async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None: ...
+    async def export(
+        self, board_id: str, file: BinaryIO, on_progress: Progress, *, with_artifacts: bool = True
+    ) -> None: ...
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> BoardInfo: ...
+    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo: ...
 
 
 @contextlib.asynccontextmanager
-async def open_source(db: Path, url: str | None) -> AsyncIterator[Source]:
+async def open_source(db: Path, url: str | None, place: str | None = None) -> AsyncIterator[Source]:
     """The boards of the server at ``url``, or without one those in the file ``db``, which must be there.
 
+    ``place`` is where the artifacts of a file are, when not beside it.
+
     Raises:
-        BadRequest: ``url`` is no address of a server.
+        BadRequest: ``url`` is no address of a server, or ``place`` is none.
         StoreUnavailable: the file is no database of boards.
     """
     if url is not None:
         address = url.rstrip("/").replace("ws://", "http://", 1).replace("wss://", "https://", 1)
         if not address.startswith(("http://", "https://")):
             raise BadRequest(f"{url!r} is not the address of a server: use http://host:port")
+        if place is not None:
+            raise BadRequest("--artifacts is for a database file; the server at --url has its own place")
         from crdt_board_server.server_source import open_server  # noqa: PLC0415 - a tenth of what the command starts in
 
         async with open_server(address) as source:
             yield source
         return
-    async with BoardHost(await SqliteStore.open(db)) as host:
+    artifacts = None if place is None else open_artifacts(place)
+    async with BoardHost(await SqliteStore.open(db), artifacts=artifacts) as host:
         yield StoreSource(host)
 
 
-async def add_to_new(db: Path, board: NewBoard) -> BoardInfo:
-    """Make the database ``db`` with a board in it that was read from an export.
+async def import_into_new(db: Path, place: str | None, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
+    """Make the database ``db`` with the board of an export in it, which is verified before.
 
     Raises:
         BoardExists: somebody else has made them meanwhile.
         StoreUnavailable: the file cannot be made.
+        BadRequest, LimitExceeded, BoardCorrupt: as `import_board`.
     """
-    async with BoardHost(await SqliteStore.open(db)) as host:
-        return BoardInfo.of(await add_board(host.store, board))
+    artifacts = open_artifacts(place or beside(db))
+    try:
+        export = await read_export(file, on_progress, artifacts=artifacts)
+        store = await SqliteStore.open(db)
+        try:
+            return ImportedBoardInfo.of_imported(await add_board(store, export, artifacts))
+        finally:
+            await store.close()
+    finally:
+        await artifacts.close()
 
 
 class StoreSource:
@@ -254,11 +272,15 @@ class StoreSource:
                 await self.board(board_id)
                 await asyncio.sleep(_POLL_SECONDS)
 
-    async def export(self, board_id: str, file: BinaryIO, on_progress: Progress) -> None:
-        await export_board(self._store, check_board_id(board_id), file, on_progress)
+    async def export(
+        self, board_id: str, file: BinaryIO, on_progress: Progress, *, with_artifacts: bool = True
+    ) -> None:
+        artifacts = self._host.artifacts if with_artifacts else None
+        await export_board(self._store, check_board_id(board_id), file, on_progress, artifacts=artifacts)
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> BoardInfo:
-        return BoardInfo.of(await import_board(self._store, file, on_progress))
+    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
+        made = await import_board(self._store, file, on_progress, artifacts=self._host.artifacts)
+        return ImportedBoardInfo.of_imported(made)
 
     async def _history(self, board_id: str) -> BoardHistory:
         return await BoardHistory.open(self._store, check_board_id(board_id))

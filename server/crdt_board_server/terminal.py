@@ -57,6 +57,14 @@ Server = Annotated[
         help="A server, as http://host:port, instead of a file.",
     ),
 ]
+Place = Annotated[
+    str | None,
+    typer.Option(
+        "--artifacts",
+        metavar="PLACE",
+        help="Folder, or bucket as s3://bucket/prefix, of the artifacts; DB-artifacts without.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
@@ -88,13 +96,16 @@ def fail(message: str, code: int = EXIT_FAILURE) -> NoReturn:
     raise typer.Exit(code)
 
 
-def run(db: Path, url: str | None, look: Callable[[Source], Awaitable[_Answer]]) -> _Answer:
-    """What ``look`` finds in the database or at the server; ends the command when that fails."""
+def run(
+    db: Path, url: str | None, look: Callable[[Source], Awaitable[_Answer]], *, place: str | None = None
+) -> _Answer:
+    """What ``look`` finds in the database, with its artifacts at ``place``, or at the server; ends the command when
+    that fails."""
     if url is None:
         check_database(db)
 
     async def ask() -> _Answer:
-        async with open_source(db, url) as source:
+        async with open_source(db, url, place) as source:
             return await look(source)
 
     return finish(ask())

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.history import Fork, PathEdit, Retention, Stretch
+from crdt_board.imports import ImportedBoard
 from crdt_board.journal import Entry, EntryKind
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.contract import BoardHead
@@ -91,6 +92,17 @@ class BoardInfo(BaseModel):
     @classmethod
     def of(cls, head: BoardHead) -> BoardInfo:
         return cls(id=head.board_id, epoch=head.epoch, seq=head.seq, version=head.version, created_ms=head.created_ms)
+
+
+class ImportedBoardInfo(BoardInfo):
+    """A board that was imported: how many artifacts came with it, and the pointers on it to those that are not here."""
+
+    artifacts: int
+    missing: list[str]
+
+    @classmethod
+    def of_imported(cls, made: ImportedBoard) -> ImportedBoardInfo:
+        return cls(**BoardInfo.of(made.head).model_dump(), artifacts=made.artifacts, missing=list(made.missing))
 
 
 class BoardPage(BaseModel):

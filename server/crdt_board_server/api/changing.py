@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import tempfile
+from typing import IO
 
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.errors import LimitExceeded
-from crdt_board.exports import EXPORT_TYPE, import_board
+from crdt_board.errors import BadRequest, LimitExceeded
+from crdt_board.exports import EXPORT_TYPE, file_errors
 from crdt_board.forks import new_epoch
 from crdt_board.history import BoardHistory, CompactionReport
 from crdt_board.host import BoardHost
+from crdt_board.imports import import_board
 from crdt_board.limits import check_board_id
 from crdt_board.store.lookup import existing_head
 from crdt_board_server.api.answers import (
     BoardInfo,
     CompactionRequest,
     ForkRequest,
+    ImportedBoardInfo,
     MergeRequest,
     NewBoardRequest,
 )
@@ -82,20 +86,30 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
     @routes.post(
         "/imports",
         status_code=201,
-        summary="Make the board that an export holds, under its own name",
+        summary="Make the board that an export holds, under its own name, with its artifacts",
+        description="`missing` are the pointers on the board to artifacts that are not in the file and not here.",
         responses=problem_responses(409, 413),
         openapi_extra={"requestBody": {"required": True, "content": {EXPORT_TYPE: {"schema": {"type": "string"}}}}},
     )
-    async def import_(request: Request) -> BoardInfo:
-        with tempfile.TemporaryFile() as file:
-            async for chunk in request.stream():
-                file.write(chunk)
-                if file.tell() > host.limits.import_bytes_max:
-                    raise LimitExceeded(
-                        f"an export of more than {host.limits.import_bytes_max} bytes",
-                        limit="import_bytes_max",
-                        value=file.tell(),
-                        maximum=host.limits.import_bytes_max,
-                    )
-            file.seek(0)
-            return BoardInfo.of(await import_board(host.store, file, limits=host.limits))
+    async def import_(request: Request) -> ImportedBoardInfo:
+        with file_errors(), tempfile.TemporaryFile() as file:
+            await _spool(request, file, host.limits.import_bytes_max + host.limits.import_artifacts_bytes_max)
+            made = await import_board(host.store, file, artifacts=host.artifacts, limits=host.limits)
+            return ImportedBoardInfo.of_imported(made)
+
+
+async def _spool(request: Request, file: IO[bytes], bytes_max: int) -> None:
+    """Write the body of a request into a file, from the start of which it can be read then."""
+    try:
+        async for chunk in request.stream():
+            file.write(chunk)
+            if file.tell() > bytes_max:
+                raise LimitExceeded(
+                    f"an export of more than {bytes_max} bytes",
+                    limit="import_artifacts_bytes_max",
+                    value=file.tell(),
+                    maximum=bytes_max,
+                )
+    except ClientDisconnect:
+        raise BadRequest("the export was cut off, and nothing was made of it") from None
+    file.seek(0)

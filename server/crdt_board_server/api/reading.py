@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Annotated, BinaryIO, cast
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
@@ -32,6 +32,8 @@ from crdt_board_server.api.parameters import AfterBoard, BoardId, FieldPath, Lim
 from crdt_board_server.api.problems import problem_responses
 
 _ENTRIES_AT_ONCE = 50
+
+WithArtifacts = Annotated[bool, Query(description="Whether the content of its artifacts is in the file.")]
 
 
 def add_reading(routes: APIRouter, host: BoardHost) -> None:
@@ -129,15 +131,17 @@ def add_reading(routes: APIRouter, host: BoardHost) -> None:
     @routes.get(
         "/boards/{board_id}/export",
         summary="The whole board as one file that checks itself",
+        description="With the artifacts that it points to; when one of them is missing or damaged, this is refused.",
         response_class=FileResponse,
-        responses={200: {"content": {EXPORT_TYPE: {}}}, **problem_responses(404, 409, 410)},
+        responses={200: {"content": {EXPORT_TYPE: {}}}, **problem_responses(404, 409, 410, 500)},
     )
-    async def export(board_id: BoardId) -> FileResponse:
+    async def export(board_id: BoardId, artifacts: WithArtifacts = True) -> FileResponse:
         await history_of(board_id)
         with tempfile.NamedTemporaryFile(prefix="crdt-board-", suffix=".export", delete=False) as file:
             remove = BackgroundTask(Path(file.name).unlink)
             try:
-                await export_board(host.store, board_id, cast(BinaryIO, file))
+                place = host.artifacts if artifacts else None
+                await export_board(host.store, board_id, cast(BinaryIO, file), artifacts=place)
             except BaseException:
                 await remove()
                 raise
