@@ -8,6 +8,9 @@ INTEROP := tests/interop
 NODE_READY := $(INTEROP)/node_modules/.package-lock.json
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 
+# Tests wait for half of their time: for timers, other processes and the disk [measured].
+WORKERS := $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow test-histories check node bench bench-compare bench-peers clean
 
@@ -56,7 +59,7 @@ $(NODE_READY): $(INTEROP)/package-lock.json
 
 test: check node
 	@echo "Tests"
-	@$(BIN)/pytest -n auto
+	@$(BIN)/pytest -n $(WORKERS) $(if $(CI),--durations=15)
 
 test-slow: venv node
 	@$(BIN)/pytest -m slow
