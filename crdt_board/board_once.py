@@ -165,7 +165,7 @@ class BoardOnce:
     def steps(self) -> list[StepRecord]:
         """Steps that were begun, as this replica knows it, in the order in which they were begun first."""
         records = self._desk.ledger.all(StepRecord).values()
-        return sorted(records, key=lambda record: (record.begun_at, record.begun_ms, record.name))
+        return sorted(records, key=lambda record: (record.number, record.name))
 
     @abstractmethod
     async def _commit_with(

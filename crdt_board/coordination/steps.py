@@ -35,6 +35,8 @@ class StepRecord(Record):
     begun_at: int
     """The newest version of the board when it was begun for the first time."""
     begun_ms: Milliseconds
+    number: int = 0
+    """The order in which steps of the board were begun first."""
     runs: int = 1
     """How often it was begun."""
     expires_ms: Milliseconds = 0
@@ -128,6 +130,7 @@ def begin(draft: Draft, op: BeginStep) -> JsonValue:
             fingerprint=op.fingerprint,
             begun_at=draft.version,
             begun_ms=draft.now_ms,
+            number=1 + max((each.number for each in draft.all(StepRecord)), default=0),
             expires_ms=expires_ms,
             ttl_ms=op.ttl_ms,
         )
