@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,6 +21,14 @@ PROJECT = Path(__file__).resolve().parent.parent
 settings.register_profile("laptop", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ci" if os.environ.get("CI") else "laptop")
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_left_as_it_was() -> Iterator[None]:
+    """Fail a test that sets up logging for the whole process: all tests after it would run, and print, differently."""
+    level = logging.root.level
+    yield
+    assert logging.root.level == level, "this test changed the logging of the process; run the command in its own"
 
 
 @pytest.fixture(scope="session")
