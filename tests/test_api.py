@@ -28,6 +28,7 @@ from crdt_board_client import connect
 from crdt_board_server.cli import app
 from support.serving import serving
 from support.waiting import DEADLINE_SECONDS
+from support.web import web_client
 
 BOARD = "job-884"
 
@@ -65,7 +66,7 @@ async def database(tmp_path: Path) -> Path:
 async def client(database: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with (
         serving(await SqliteStore.open(database)) as served,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client,
+        web_client(served.url) as client,
     ):
         yield client
 
@@ -147,7 +148,7 @@ async def test_every_error_is_a_problem_document(
 async def test_a_store_that_fails_is_a_problem_that_says_when_to_come_back(database: Path) -> None:
     """Unavailable answers 503 with Retry-After."""
     store = await SqliteStore.open(database)
-    async with serving(store) as served, httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+    async with serving(store) as served, web_client(served.url) as client:
         await store.close()
         answer = await client.get("/api/boards")
     assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "store_unavailable", "1")
@@ -586,7 +587,7 @@ async def test_a_page_of_the_journal_ends_where_its_updates_are_many(database: P
     store = await SqliteStore.open(database)
     async with (
         serving(store, limits=limits) as served,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client,
+        web_client(served.url) as client,
     ):
         async with connect(served.url, BOARD, Migration, agent="ann") as board:
             for number, size in enumerate((900, 900, 900, 5_000, 10, 10)):

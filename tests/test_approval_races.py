@@ -24,6 +24,7 @@ from support.model import Report
 from support.relay import relay_to
 from support.server import ServerProcess
 from support.waiting import DEADLINE_SECONDS
+from support.web import web_client
 
 BOARD = "job-884"
 ROUNDS = 40
@@ -33,7 +34,7 @@ async def decide_over_http(
     server: ServerProcess, approval: str, option: str, *, key: str | None = None
 ) -> httpx.Response:
     headers = {} if key is None else {"Idempotency-Key": key}
-    async with httpx.AsyncClient(base_url=server.http, trust_env=False) as client:
+    async with web_client(server.http) as client:
         address = f"/api/boards/{BOARD}/approvals/{approval}/decision"
         return await client.post(address, json={"option": option, "agent": "eve"}, headers=headers)
 

@@ -22,6 +22,7 @@ from crdt_board_server.api.approval_lists import ApprovalLists
 from crdt_board_server.cli import app
 from support.serving import serving
 from support.waiting import DEADLINE_SECONDS
+from support.web import web_client
 
 BOARD = "job-884"
 
@@ -50,7 +51,7 @@ async def database(tmp_path: Path) -> Path:
 async def client(database: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with (
         serving(await SqliteStore.open(database)) as served,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client,
+        web_client(served.url) as client,
     ):
         yield client
 

@@ -27,6 +27,7 @@ from crdt_board_client import connect
 from crdt_board_server.cli import app
 from support.server import ServerProcess
 from support.serving import Served, serving
+from support.web import web_client
 
 MEBIBYTE = 1024 * 1024
 CONTENT = b"<script>alert(1)</script>" + bytes(range(256)) * 10_000
@@ -51,7 +52,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 @pytest_asyncio.fixture
 async def client(served: Served) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+    async with web_client(served.url) as client:
         yield client
 
 

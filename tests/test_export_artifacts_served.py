@@ -23,6 +23,7 @@ from crdt_board_server.cli import app
 from crdt_board_server.sources import open_source
 from support.server import ServerProcess
 from support.serving import Served, serving
+from support.web import web_client
 
 BOARD = "job"
 CONTENT = os.urandom(2_500_000)
@@ -52,7 +53,7 @@ async def served(database: Path) -> AsyncIterator[Served]:
 
 @pytest_asyncio.fixture
 async def client(served: Served) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+    async with web_client(served.url) as client:
         yield client
 
 
@@ -142,7 +143,7 @@ async def test_exports_over_http(served: Served, other: Served, client: httpx.As
     address = f"/api/boards/{BOARD}/export"
     whole, bare = await client.get(address), await client.get(address, params={"artifacts": "false"})
     assert len(bare.content) < 10_000 < len(CONTENT) < len(whole.content)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{other.port}") as there:
+    async with web_client(other.url) as there:
 
         async def imported(content: bytes) -> tuple[int, Any]:
             answer = await there.post("/api/imports", content=content)

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
@@ -17,6 +16,7 @@ from crdt_board.store.memory import MemoryStore
 from crdt_board_server.origins import Origins
 from support.server import command_line
 from support.serving import Served, serving
+from support.web import web_client
 
 
 @pytest_asyncio.fixture
@@ -38,7 +38,7 @@ FOREIGN = [
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 async def test_pages_of_other_sites_are_refused(served: Served, headers: dict[str, str]) -> None:
     """With a sentence and a stable code, before a board is opened; also where a foreign name leads to this machine."""
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+    async with web_client(served.url) as client:
         for method, address in (("GET", "/api/boards"), ("POST", "/api/imports"), ("GET", "/healthz")):
             answer = await client.request(method, address, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden_origin")
@@ -57,7 +57,7 @@ async def test_pages_of_other_sites_are_refused(served: Served, headers: dict[st
 )
 async def test_programs_and_pages_of_this_machine_are_served(served: Served, headers: dict[str, str]) -> None:
     """A client that is no browser sends no origin; a page that this machine serves is its user's own."""
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+    async with web_client(served.url) as client:
         assert (await client.get("/api/boards", headers=headers)).status_code == 200
     if "Host" not in headers:
         async with connect(f"{served.url}/ws/job", additional_headers=headers) as socket:

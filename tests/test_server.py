@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pycrdt
 import pytest
 from websockets.asyncio.client import ClientConnection
@@ -30,6 +29,7 @@ from support.model import Report
 from support.server import ServerProcess, command_line
 from support.stock import close_code, next_frame, stock_peer, stock_socket
 from support.waiting import DEADLINE_SECONDS, eventually
+from support.web import web_client
 
 StartServer = Callable[..., Awaitable[ServerProcess]]
 
@@ -46,7 +46,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads the memor
 
 async def test_health(server: ServerProcess) -> None:
     """A server says that it is alive and ready, and how many boards and connections it serves."""
-    async with httpx.AsyncClient(base_url=server.http, trust_env=False) as http:
+    async with web_client(server.http) as http:
         assert (await http.get("/healthz")).json()["status"] == "ok"
         async with connect(server.url, "b", Report, agent="a"), stock_peer(server.url, "c"):
             ready = await http.get("/readyz")
@@ -258,7 +258,7 @@ async def test_hundred_clients_vanish_during_a_broadcast(server: ServerProcess) 
         assert not crowd
         await reader.wait_for(lambda state: len(state.draft) == 20_000, 5)
         await two.wait_for(lambda state: state.spent == 200, 5)
-        async with httpx.AsyncClient(base_url=server.http, trust_env=False) as http:
+        async with web_client(server.http) as http:
 
             async def alone() -> bool:
                 return bool((await http.get("/readyz")).json()["connections"] == 4)

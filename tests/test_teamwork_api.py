@@ -19,6 +19,7 @@ from crdt_board_server.cli import app
 from support.model import Report
 from support.places import BOARD, Place, place_of
 from support.waiting import eventually
+from support.web import web_client
 
 ADDRESS = f"/api/boards/{BOARD}"
 
@@ -33,7 +34,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 @pytest_asyncio.fixture
 async def client(place: Place) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=place.url.replace("ws:", "http:")) as client:
+    async with web_client(place.url) as client:
         yield client
 
 

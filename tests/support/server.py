@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from support.waiting import eventually
+from support.web import web_client
 
 _TESTS = Path(__file__).resolve().parent.parent
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_TESTS), "NO_COLOR": "1", "COLUMNS": "200"}
@@ -58,7 +59,7 @@ class ServerProcess:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=_ENVIRONMENT)
         if self.port == 0:
             self.port = await eventually(lambda: self._announced_port(said), f"an address in its log: {self.log()}")
-        async with httpx.AsyncClient(base_url=self.http, trust_env=False) as client:
+        async with web_client(self.http) as client:
             await eventually(lambda: self._is_ready(client), "the server is ready")
 
     def log(self) -> str:
