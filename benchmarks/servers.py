@@ -59,6 +59,13 @@ async def echo_server(*, pin: bool) -> AsyncIterator[int]:
 
 
 @contextlib.asynccontextmanager
+async def floor_server(folder: Path, *, pin: bool) -> AsyncIterator[int]:
+    """The least that a durable server of the Yjs protocol does; gives its port. A board is a path."""
+    async with _server(["-m", "benchmarks.peers.floor", "0", str(folder)], pin=pin) as port:
+        yield port
+
+
+@contextlib.asynccontextmanager
 async def classic_server(database: Path, *, pin: bool) -> AsyncIterator[int]:
     """A server of boards as optimistic concurrency has them; gives its port."""
     async with _server(["-m", "benchmarks.contention.classic", str(database)], pin=pin) as port:

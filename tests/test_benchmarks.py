@@ -28,6 +28,8 @@ PROGRAMS = {
     "bench_checkpoints": ["--only", "embedded"],
     "bench_contention": [],
     "bench_drafting": [],
+    "bench_commit": [],
+    "bench_paced_writer": ["--seconds", "1"],
 }
 
 RESULT: dict[str, Any] = {

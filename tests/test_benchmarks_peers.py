@@ -1,4 +1,4 @@
-"""The comparison of sync servers runs, in its smallest form and with our server only."""
+"""The comparison of sync servers runs, in its smallest form and with our server and its floor only."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
+from benchmarks.peers.contestants import CONTESTANTS
+from benchmarks.peers.metrics import FULL, Sample, metrics
+from benchmarks.peers.results import Results
 
 _PROJECT = Path(__file__).resolve().parent.parent
 _INTERRUPTED = 130
@@ -33,7 +37,7 @@ def _tools() -> None:
 @contextlib.asynccontextmanager
 async def _comparison(folder: Path, only: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A small comparison that keeps all its files in ``folder``, for a bounded time."""
-    options = ["--quick", "--repeat", "1", "--servers", "crdt-board", "--only", only, "--json"]
+    options = ["--quick", "--repeat", "1", "--servers", "crdt-board,floor", "--only", only, "--json"]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.peers", *options, "--cache", str(folder), "--out", str(folder)),
         cwd=_PROJECT,
@@ -56,11 +60,24 @@ async def test_a_comparison_measures_and_says_what_survived(tmp_path: Path) -> N
         said, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()
     result = json.loads(said)
-    medians = {each["name"]: each["servers"]["crdt-board"]["median"] for each in result["figures"]}
-    assert medians["kept after kill -9, of 50 at once"] == 50
-    assert medians["10 clients, 50 updates each at once"] > 0
     assert result["failures"] == []
+    for server in ("crdt-board", "floor"):
+        medians = {each["name"]: each["servers"][server]["median"] for each in result["figures"]}
+        assert medians["kept after kill -9, of 50 at once"] == 50
+        assert medians["10 clients, 50 updates each at once"] > 0
     assert "| kept after kill -9, of 50 at once |" in (tmp_path / "peers.md").read_text()
+
+
+def test_the_floor_is_no_peer() -> None:
+    """The best server is marked among peers, however good the floor is, which stands beside ours in a table below."""
+    ours, peer, floor = (each for each in CONTESTANTS if each.name in ("crdt-board", "y-websocket", "floor"))
+    results = Results([ours, peer, floor], metrics(FULL))
+    for contestant, p50 in ((ours, 1.5), (peer, 3.0), (floor, 1.0)):
+        results.add(contestant, Sample(("latency", "p50"), p50))
+    text = results.to_markdown("Title", {})
+    assert "|  | target | crdt-board | y-websocket |" in text
+    assert "| one of 10 writes 50/s, p50 (ms) | ≤ 1.30 | **1.50** | 3 |" in text
+    assert "| one of 10 writes 50/s, p50 (ms) | 1.50 | 1 | 1.50 |" in text
 
 
 async def test_an_interrupted_comparison_leaves_nothing_running(tmp_path: Path) -> None:

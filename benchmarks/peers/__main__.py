@@ -93,8 +93,9 @@ def _steps(
 ) -> Iterator[tuple[Measurement, Contestant, int]]:
     """Servers take turns within each repetition, every other time in the opposite order."""
     for measurement in measurements:
+        measured = [each for each in contestants if measurement.has_floor or not each.is_floor]
         for repetition in range(repeat if measurement.is_repeated else 1):
-            for contestant in contestants if repetition % 2 == 0 else contestants[::-1]:
+            for contestant in measured if repetition % 2 == 0 else measured[::-1]:
                 yield measurement, contestant, repetition + 1
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.harness import PROJECT
+
 FILES = Path(__file__).resolve().parent / "files"
 NODE = "node"
 """The folder of the Node packages in the cache."""
@@ -29,11 +31,14 @@ class Contestant:
     is_named: bool = False
     """Whether each message begins with the name of its room, as Hocuspocus has it."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_floor: bool = False
+    """Whether it is no peer but what the libraries take for the same work, which ours is held against."""
 
 
+OURS = "crdt-board"
 CONTESTANTS = (
     Contestant(
-        "crdt-board",
+        OURS,
         (
             *(sys.executable, "-m", "crdt_board_server", "serve"),
             *("--db", "{data}/boards.db", "--port", "{port}", "--log-level", "warning"),
@@ -71,5 +76,12 @@ CONTESTANTS = (
         "SQLite; committed after it was sent",
         needs=VENV,
         environment={"DATA": "{data}"},
+    ),
+    Contestant(
+        "floor",
+        (sys.executable, "-m", "benchmarks.peers.floor", "{port}", "{data}"),
+        "SQLite; synced to the disk before anybody is sent it",
+        environment={"PYTHONPATH": str(PROJECT)},
+        is_floor=True,
     ),
 )

@@ -244,6 +244,8 @@ class Measurement:
     seconds_max: int
     """For one repetition of one server; then it counts as failed."""
     is_repeated: bool = True
+    has_floor: bool = True
+    """Whether it asks for work that the floor does too."""
 
     @property
     def title(self) -> str:
@@ -259,5 +261,5 @@ MEASUREMENTS = (
     Measurement("survival", measure_survival, 150),
     Measurement("idle", measure_idle, 300),
     Measurement("opening", measure_opening, 900, is_repeated=False),
-    Measurement("hostile", measure_hostile, 600, is_repeated=False),
+    Measurement("hostile", measure_hostile, 600, is_repeated=False, has_floor=False),
 )

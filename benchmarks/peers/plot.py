@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.peers.contestants import OURS, Contestant
 from benchmarks.peers.metrics import median
 from benchmarks.peers.results import Results
 
 _COLUMNS = 3
 _PANEL_INCHES = (4.2, 2.1)
-_OURS, _OTHERS, _TARGET, _SPREAD = "#1b6ca8", "#a9b4bd", "#c0392b", "#555555"
+_OURS, _FLOOR, _OTHERS = "#1b6ca8", "#dfe4e8", "#a9b4bd"
+_TARGET, _SPREAD = "#c0392b", "#555555"
 
 
 def draw(results: Results, file: Path) -> bool:
@@ -33,7 +35,7 @@ def draw(results: Results, file: Path) -> bool:
                 [middle - min(values) for middle, values in zip(middles, by_name.values(), strict=True)],
                 [max(values) - middle for middle, values in zip(middles, by_name.values(), strict=True)],
             ]
-            colours = [_OURS if name == results.contestants[0].name else _OTHERS for name in by_name]
+            colours = [_colour(each) for each in results.contestants if each.name in by_name]
             panel = figure.add_subplot(lines, _COLUMNS, place)
             panel.barh(list(by_name), middles, xerr=spread, color=colours, ecolor=_SPREAD, capsize=2)
             panel.invert_yaxis()
@@ -43,3 +45,9 @@ def draw(results: Results, file: Path) -> bool:
                 panel.axvline(metric.target, color=_TARGET, linestyle="--", linewidth=1)
         figure.savefig(file, format="svg", metadata={"Date": None})
     return True
+
+
+def _colour(contestant: Contestant) -> str:
+    if contestant.is_floor:
+        return _FLOOR
+    return _OURS if contestant.name == OURS else _OTHERS

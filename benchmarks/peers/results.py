@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.peers.contestants import Contestant
+from benchmarks.peers.contestants import OURS, Contestant
 from benchmarks.peers.metrics import Key, Metric, Outcome, Sample, median
 
 _MISSING = "–"
@@ -43,7 +43,7 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """Everything, with every sample."""
         return {
-            "servers": {each.name: {"store": each.store} for each in self.contestants},
+            "servers": {each.name: {"store": each.store, "is_floor": each.is_floor} for each in self.contestants},
             "figures": [
                 {
                     "name": metric.title,
@@ -69,10 +69,11 @@ class Results:
         }
 
     def to_markdown(self, title: str, conditions: Mapping[str, str]) -> str:
-        """A section: the figures, medians with their spread; hostile frames; what failed; what each store promises."""
-        names = [each.name for each in self.contestants]
+        """A section: figures as medians with their spread; ours beside the floor; hostile frames; failures; stores."""
+        names = [each.name for each in self.contestants if not each.is_floor]
         parts = [f"## {title}", "\n".join(f"- {name}: {value}" for name, value in conditions.items())]
-        parts.append(_table(["", "target", *names], [self._row(metric, by_name) for metric, by_name in self.rows()]))
+        parts.append(_table(["", "target", *names], [_row(*row, names) for row in self.rows()]))
+        parts += [self._beside(each.name) for each in self.contestants if each.is_floor]
         if self.verdicts:
             cases = dict.fromkeys(case for case, _ in self.verdicts)
             rows = [[case, *(self.verdicts.get((case, name), _MISSING) for name in names)] for case in cases]
@@ -81,20 +82,40 @@ class Results:
         parts.append("\n".join(f"- {each.name} stores: {each.store}." for each in self.contestants))
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def _row(self, metric: Metric, by_name: Mapping[str, Sequence[float]]) -> list[str]:
-        sign = "≥" if metric.is_more_better else "≤"
-        target = "" if metric.target is None else f"{sign} {_number(metric.target)}"
-        title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-        best = metric.best([median(values) for values in by_name.values()])
-        cells = [_cell(by_name.get(each.name), best, len(by_name)) for each in self.contestants]
-        return [title, target, *cells]
+    def _beside(self, floor: str) -> str:
+        """Ours, the floor, and the one divided by the other."""
+        head = [f"beside the {floor}", OURS, floor, f"{OURS} / {floor}"]
+        rows = [
+            [_title(metric), _cell(by_name.get(OURS)), _cell(by_name[floor]), _ratio(by_name, floor)]
+            for metric, by_name in self.rows()
+            if floor in by_name
+        ]
+        return _table(head, rows) if rows else ""
 
 
-def _cell(values: Sequence[float] | None, best: float, compared: int) -> str:
+def _row(metric: Metric, by_name: Mapping[str, Sequence[float]], names: Sequence[str]) -> list[str]:
+    sign = "≥" if metric.is_more_better else "≤"
+    target = "" if metric.target is None else f"{sign} {_number(metric.target)}"
+    compared = [median(by_name[name]) for name in names if name in by_name]
+    best = metric.best(compared) if len(compared) > 1 else None
+    return [_title(metric), target, *(_cell(by_name.get(name), best) for name in names)]
+
+
+def _title(metric: Metric) -> str:
+    return f"{metric.title} ({metric.unit})" if metric.unit else metric.title
+
+
+def _ratio(by_name: Mapping[str, Sequence[float]], floor: str) -> str:
+    if OURS not in by_name or median(by_name[floor]) <= 0:
+        return _MISSING
+    return f"{median(by_name[OURS]) / median(by_name[floor]):.2f}"
+
+
+def _cell(values: Sequence[float] | None, best: float | None = None) -> str:
     if not values:
         return _MISSING
     middle = _number(median(values))
-    text = f"**{middle}**" if compared > 1 and median(values) == best else middle
+    text = f"**{middle}**" if median(values) == best else middle
     if len(values) == 1:
         return text
     return f"{text} ({_number(min(values))} to {_number(max(values))})"
