@@ -12,13 +12,18 @@ logger = logging.getLogger(__name__)
 
 
 class GroupCommit:
-    """Writes one group at a time. Whoever finds nobody writing writes at once; while that waits for the disk, the next
-    group gathers, and is written by a task, so that nobody is held up by more than one group of others."""
+    """Writes one group at a time.
+
+    Whoever finds nobody writing writes at once; when the last group was of several, together with all who come in the
+    same turn of the event loop. While that waits for the disk, the next group gathers, and is written by a task, so
+    that nobody is held up by more than one group of others.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: list[tuple[Append, asyncio.Future[AppendResult]]] = []
         self._writing = False
+        self._has_company = False
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -39,7 +44,10 @@ class GroupCommit:
         self._waiting.append((request, result))
         try:
             if not self._writing:
-                await self._write_group()
+                if self._has_company:
+                    self._begin_group()
+                else:
+                    await self._write_group()
             return await result
         except asyncio.CancelledError:
             if not result.cancel():
@@ -73,11 +81,16 @@ class GroupCommit:
                     result.set_result(answer)
         finally:
             self._writing = False
+            self._has_company = len(group) > 1 or bool(self._waiting)
             if self._waiting:
-                self._writing = True
-                self._task = asyncio.create_task(self._write_group(), name="group-commit")
+                self._begin_group()
             else:
                 self._idle.set()
+
+    def _begin_group(self) -> None:
+        self._writing = True
+        self._idle.clear()
+        self._task = asyncio.create_task(self._write_group(), name="group-commit")
 
 
 def _fail(group: list[tuple[Append, asyncio.Future[AppendResult]]], error: Exception) -> None:

@@ -57,6 +57,45 @@ async def test_what_waits_while_one_is_written_becomes_one_group() -> None:
     await journal.close()
 
 
+async def in_company(store: FaultyStore) -> tuple[GroupCommit, list[JournalWriter]]:
+    """A group commit whose last group was of several boards, and these boards."""
+    journal = GroupCommit(store)
+    boards = [JournalWriter(await make_board(store, board)) for board in "abc"]
+    gate = store.hold("append")
+    tasks = start(journal, [board.updates(b"x") for board in boards])
+    await asyncio.wait_for(gate.reached.wait(), DEADLINE)
+    gate.release()
+    assert await answers(tasks) == [Appended(seq=1)] * 3
+    assert store.calls["append"] == 2
+    return journal, boards
+
+
+async def test_those_of_one_turn_go_together_after_a_group_of_several() -> None:
+    """Where several boards write, the first of a turn takes the others with it; who is alone then is written too."""
+    store = FaultyStore(MemoryStore())
+    journal, boards = await in_company(store)
+    assert await answers(start(journal, [board.updates(b"y") for board in boards])) == [Appended(seq=2)] * 3
+    assert store.calls["append"] == 3
+    for seq in (3, 4):
+        assert await journal.append(boards[0].updates(b"z")) == Appended(seq=seq)
+    assert store.calls["append"] == 5
+    await journal.close()
+
+
+async def test_closing_waits_for_a_group_that_is_about_to_be_written() -> None:
+    """What is in it is refused, and nothing is asked of the store after `close`."""
+    store = FaultyStore(MemoryStore())
+    journal, boards = await in_company(store)
+    tasks = start(journal, [boards[0].updates(b"y")])
+    await asyncio.sleep(0)
+    await journal.close()
+    calls = store.calls["append"]
+    assert isinstance((await answers(tasks))[0], BoardClosed)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert store.calls["append"] == calls
+
+
 async def test_nobody_waits_for_more_than_one_group_of_others() -> None:
     """Whoever wrote the first group is answered though the next one hangs."""
     store = FaultyStore(MemoryStore())

@@ -21,6 +21,7 @@ from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.app import bind, serve
+from crdt_board_server.gathering import gathering_loop
 from crdt_board_server.origins import Origins
 from crdt_board_server.terminal import fail
 
@@ -46,8 +47,12 @@ def run_server(db: Path, host: str, port: int, *, origin: Sequence[str], artifac
     except OSError as error:
         fail(f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host.")
     try:
-        with contextlib.closing(listening), contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(db, host, listening, origin, place))
+        with (
+            contextlib.closing(listening),
+            contextlib.suppress(KeyboardInterrupt),
+            asyncio.Runner(loop_factory=gathering_loop) as runner,
+        ):
+            runner.run(_serve(db, host, listening, origin, place))
     except BoardError as error:
         fail(str(error))
 
