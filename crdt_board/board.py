@@ -382,8 +382,8 @@ class Board(BoardPast[M], BoardTeam):
             expected_version=expected,
             operations=(ReopenSteps(version=self._wanted_version(version)[0]),),
         )
-        request = request.model_copy(update={"findings": self._committing.findings(operations)})
-        return await self._committing.send(request, operations, wire, timeout)
+        findings = self._committing.findings(operations)
+        return await self._committing.send(request, operations, wire, timeout, findings=findings)
 
     async def wait_for(self, condition: Callable[[M], bool], timeout: float | None = None) -> M:
         """Wait until ``condition`` holds for the live state; return a snapshot of that moment.

@@ -78,7 +78,7 @@ def checkpoint_hash(content: Mapping[str, Any]) -> str:
 def make_checkpoint(**content: Any) -> Checkpoint:
     """A checkpoint with its hash filled in; ``content`` is every other attribute."""
     draft = Checkpoint(hash="", **content)
-    return draft.model_copy(update={"hash": checkpoint_hash(draft.model_dump(mode="json"))})
+    return Checkpoint(hash=checkpoint_hash(draft.model_dump(mode="json")), **content)
 
 
 def is_intact(checkpoint: Checkpoint) -> bool:
@@ -229,7 +229,7 @@ class CommitRequest(_Frozen):
     """What a replica asks the writer of a board for; see `crdt_board.board.Board.commit`.
 
     ``fingerprint`` is a hash over the step, the patch as the caller gave it and the metadata, but not over the
-    preconditions: a repeat with the same ``idempotency_key`` is the same request when these agree.
+    preconditions: a repeat with the same ``idempotency_key`` is the same request when these agree. Empty without one.
     """
 
     step: str

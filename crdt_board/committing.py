@@ -41,8 +41,7 @@ class Committing:
             raise invalid_value("patch", f"maps field names to values, or is a model, but not a {type(patch).__name__}")
         operations, wire = self._view.patch(patch or {})
         base = patch._board_base.state if isinstance(patch, BoardModel) else None
-        findings = self.findings(operations, wire, base)
-        return await self.send(request.model_copy(update={"findings": findings}), operations, wire, timeout)
+        return await self.send(request, operations, wire, timeout, findings=self.findings(operations, wire, base))
 
     async def send(
         self,
@@ -50,10 +49,13 @@ class Committing:
         operations: Sequence[PatchOp],
         wire: dict[str, JsonValue],
         timeout: float | None,
+        *,
+        findings: Findings | None,
     ) -> Checkpoint:
         self._session.check()
-        fingerprint = fingerprint_of(request, wire)
-        request = request.model_copy(update={"patch": tuple(operations), "fingerprint": fingerprint})
+        fingerprint = fingerprint_of(request, wire) if request.idempotency_key is not None else ""
+        added = {"patch": tuple(operations), "fingerprint": fingerprint, "findings": findings}
+        request = request.model_copy(update=added)
         check_decisions(request)
         checkpoint = await self._answered(self._session.link.commit(request), timeout)
         consequence = f"; the commit was made without it, as version {checkpoint.version}"
