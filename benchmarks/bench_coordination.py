@@ -1,5 +1,5 @@
-"""Served: sixteen agents drain a queue of a thousand tasks; and how long a lease takes, beside a message through a
-bare server. Embedded: what a claim costs among many open tasks.
+"""Served: sixteen agents drain a queue of a thousand tasks; how long a lease takes, beside a message through a bare
+server; and how fast one goes around among those who wait for it. Embedded: what a claim costs among many open tasks.
 
 The agents share one process and its core, each with a connection and a replica of its own.
 """
@@ -25,6 +25,7 @@ from crdt_board_client import connect
 _AGENTS = 16
 _TASKS = 1_000
 _LEASES = 300
+_WAITING, _TURNS = 20, 10
 _FEW, _MANY = 100, 10_000
 _CLAIMS = 300
 
@@ -43,6 +44,7 @@ class Samples:
     drained: list[float] = field(default_factory=list)
     lease: list[float] = field(default_factory=list)
     both: list[float] = field(default_factory=list)
+    handed_over: list[float] = field(default_factory=list)
     echo: list[float] = field(default_factory=list)
     few: list[float] = field(default_factory=list)
     many: list[float] = field(default_factory=list)
@@ -83,6 +85,33 @@ async def drain(database: Path, samples: Samples, *, pin: bool) -> None:
         samples.both.append(percentile(sorted(both), 0.5))
 
 
+async def hand_over(database: Path, samples: Samples, *, pin: bool) -> None:
+    """Have one lease go around among agents that all wait for it all the time, and check that one had it at a time."""
+    holders = 0
+    fences: list[int] = []
+
+    async def take_turns(board: Any) -> None:
+        nonlocal holders
+        for _ in range(_TURNS):
+            async with board.lease("payments") as lease:
+                holders += 1
+                require(holders == 1, "two agents had the lease at once")
+                fences.append(lease.fence)
+                await asyncio.sleep(0)
+                holders -= 1
+
+    async with board_server(database, pin=pin) as port, contextlib.AsyncExitStack() as stack:
+        url = f"ws://127.0.0.1:{port}"
+        boards = [
+            await stack.enter_async_context(connect(url, "around", Job, agent=f"agent-{number}"))
+            for number in range(_WAITING)
+        ]
+        began = time.perf_counter()
+        await asyncio.gather(*map(take_turns, boards))
+        samples.handed_over.append(len(fences) / (time.perf_counter() - began))
+    require(fences == sorted(set(fences)), "a fence did not grow")
+
+
 async def echo(samples: Samples, *, pin: bool) -> None:
     """A message through a bare server to another connection, and one back."""
     async with echo_server(pin=pin) as port:
@@ -121,6 +150,7 @@ def main() -> None:
             run.progress(f"round {number + 1} of {run.options.repeat}")
             asyncio.run(echo(samples, pin=pin))
             asyncio.run(drain(Path(folder) / f"boards-{number}.db", samples, pin=pin))
+            asyncio.run(hand_over(Path(folder) / f"around-{number}.db", samples, pin=pin))
             samples.few.append(asyncio.run(claim_among(_FEW)))
             samples.many.append(asyncio.run(claim_among(_MANY)))
     run.finish(
@@ -129,6 +159,7 @@ def main() -> None:
             Figure("the same, claims a second", "", samples.claims),
             Figure("taking a lease, p50", "ms", samples.lease, 2.0),
             Figure("taking and giving it back, p50", "ms", samples.both),
+            Figure(f"hand-overs of a lease for which {_WAITING} agents wait, a second", "", samples.handed_over),
             Figure("a message through a bare server and one back, p50", "ms", samples.echo),
             Figure(f"embedded, in memory: a claim and its release among {_FEW} open tasks, p50", "ms", samples.few),
             Figure(f"the same among {_MANY:,}, p50", "ms", samples.many),

@@ -237,7 +237,7 @@ class Draft:
         for record in self.ledger.run_out(self.now_ms):
             now = self.get(type(record), record.name)
             if now is not None:
-                self.put_or_drop(now, now.run_out(self.now_ms))
+                now.end(self)
 
 
 def _up_to(deadlines: list[tuple[int, str]], now_ms: int) -> Iterator[tuple[int, str]]:

@@ -13,6 +13,7 @@ from crdt_board.team.desk import Desk
 from crdt_board.wire_values import invalid_value
 
 _RENEWALS_PER_TTL = 3
+_TRIES_PER_TTL = 10
 _GIVE_BACK_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0
 
@@ -25,14 +26,14 @@ class Keeping:
     ``late`` is the error that says that it was not renewed in time.
     """
 
-    def __init__(self, desk: Desk, renewal: Operation, *, ttl_ms: int, asked_at: float, late: Conflict) -> None:
-        """``asked_at`` is when it was asked for, on the event loop's clock."""
+    def __init__(self, desk: Desk, renewal: Operation, *, ttl_ms: int, until: float, late: Conflict) -> None:
+        """``until`` is how long it lasts at least unless it is renewed, on the event loop's clock."""
         self._desk = desk
         self._renewal = renewal
         self._seconds = ttl_ms / 1000
         self._late = late
         self._lost: BoardError | None = None
-        self._until = asked_at + self._seconds
+        self._until = until
         self._renewing = desk.spawn(self._renew(), f"keep-{renewal.op}")
 
     @property
@@ -60,7 +61,8 @@ class Keeping:
     async def _renew(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._seconds / _RENEWALS_PER_TTL)
+            left = max(self._until - loop.time(), self._seconds / _TRIES_PER_TTL)
+            await asyncio.sleep(left / _RENEWALS_PER_TTL)
             asked_at = loop.time()
             try:
                 await self._desk.ask_one(self._renewal)
