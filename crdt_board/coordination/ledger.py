@@ -183,6 +183,8 @@ class Draft:
     checkpoint_hash: str
     digest: Callable[[Sequence[str]], str]
     find: Callable[[str], JsonValue]
+    commits: bool = False
+    """Whether the entry is a commit, which makes the next version."""
     changes: dict[str, JsonValue] = field(default_factory=dict)
     """What is to be written under which key; None takes a key away."""
     _records: dict[str, Record | None] = field(default_factory=dict)
