@@ -92,7 +92,9 @@ class Lease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        loss = await self._kept().end()
+        keeping = self._kept()
+        loss = keeping.loss
+        await keeping.end()
         await give_back(self._desk, self._release, ttl_ms=self._ttl_ms)
         if kind is None and loss is not None:
             raise loss
