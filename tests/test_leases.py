@@ -307,7 +307,9 @@ async def test_any_printable_name_is_one(place: Place, name: str) -> None:
 async def test_what_is_no_lease_is_refused_at_the_call(place: Place) -> None:
     """Names and times are checked where they are given, and by the writer too."""
     async with place.open(Report, "ann") as ann:
-        for name in ("", "a\nb", "\x00", "x" * 201, 5):
+        with pytest.raises(InvalidValue, match="lease is empty"):
+            ann.lease("")
+        for name in ("a\nb", "\x00", "x" * 201, 5):
             with pytest.raises(LimitExceeded):
                 ann.lease(name)
         for ttl in (0, 0.01, 10**6, float("nan"), "30", True):
