@@ -1,5 +1,5 @@
 """Served: sixteen agents drain a queue of a thousand tasks; how long a lease takes, beside a message through a bare
-server; and how fast one goes around among those who wait for it. Embedded: what a claim costs among many open tasks.
+server; and how fast one goes through the hands of those who wait. Embedded: what a claim costs among many open tasks.
 
 The agents share one process and its core, each with a connection and a replica of its own.
 """
@@ -25,7 +25,7 @@ from crdt_board_client import connect
 _AGENTS = 16
 _TASKS = 1_000
 _LEASES = 300
-_WAITING, _TURNS = 20, 10
+_WAITING, _ROUNDS = 20, 10
 _FEW, _MANY = 100, 10_000
 _CLAIMS = 300
 
@@ -86,30 +86,31 @@ async def drain(database: Path, samples: Samples, *, pin: bool) -> None:
 
 
 async def hand_over(database: Path, samples: Samples, *, pin: bool) -> None:
-    """Have one lease go around among agents that all wait for it all the time, and check that one had it at a time."""
-    holders = 0
-    fences: list[int] = []
+    """Have one lease go through the hands of all who wait for it, and check that one had it at a time, in order."""
+    taken: list[int] = []
 
-    async def take_turns(board: Any) -> None:
-        nonlocal holders
-        for _ in range(_TURNS):
-            async with board.lease("payments") as lease:
-                holders += 1
-                require(holders == 1, "two agents had the lease at once")
-                fences.append(lease.fence)
-                await asyncio.sleep(0)
-                holders -= 1
+    async def take(board: Any, number: int) -> None:
+        async with board.lease("payments"):
+            taken.append(number)
 
     async with board_server(database, pin=pin) as port, contextlib.AsyncExitStack() as stack:
         url = f"ws://127.0.0.1:{port}"
-        boards = [
+        holder, *others = [
             await stack.enter_async_context(connect(url, "around", Job, agent=f"agent-{number}"))
-            for number in range(_WAITING)
+            for number in range(1 + _WAITING)
         ]
-        began = time.perf_counter()
-        await asyncio.gather(*map(take_turns, boards))
-        samples.handed_over.append(len(fences) / (time.perf_counter() - began))
-    require(fences == sorted(set(fences)), "a fence did not grow")
+        seconds = 0.0
+        for _ in range(_ROUNDS):
+            async with holder.lease("payments"):
+                waiting: list[asyncio.Task[None]] = []
+                for number, board in enumerate(others):
+                    waiting.append(asyncio.create_task(take(board, number)))
+                    await holder.wait_for(lambda _state: len(holder.leases[0].waiting) == len(waiting))  # noqa: B023
+                began = time.perf_counter()
+            await asyncio.gather(*waiting)
+            seconds += time.perf_counter() - began
+    require(taken == _ROUNDS * list(range(_WAITING)), "the lease was not handed out in the order of asking")
+    samples.handed_over.append(len(taken) / seconds)
 
 
 async def echo(samples: Samples, *, pin: bool) -> None:
