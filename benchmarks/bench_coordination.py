@@ -1,5 +1,5 @@
-"""Served: sixteen agents drain a queue of a thousand tasks; and how long a lease takes, beside a message through a
-bare server. Embedded: what a claim costs among many open tasks.
+"""Served: sixteen agents drain a queue of a thousand tasks; how long a lease takes, beside a message through a bare
+server; and how fast one goes through the hands of those who wait. Embedded: what a claim costs among many open tasks.
 
 The agents share one process and its core, each with a connection and a replica of its own.
 """
@@ -25,6 +25,7 @@ from crdt_board_client import connect
 _AGENTS = 16
 _TASKS = 1_000
 _LEASES = 300
+_WAITING, _ROUNDS = 20, 10
 _FEW, _MANY = 100, 10_000
 _CLAIMS = 300
 
@@ -43,6 +44,7 @@ class Samples:
     drained: list[float] = field(default_factory=list)
     lease: list[float] = field(default_factory=list)
     both: list[float] = field(default_factory=list)
+    handed_over: list[float] = field(default_factory=list)
     echo: list[float] = field(default_factory=list)
     few: list[float] = field(default_factory=list)
     many: list[float] = field(default_factory=list)
@@ -83,6 +85,34 @@ async def drain(database: Path, samples: Samples, *, pin: bool) -> None:
         samples.both.append(percentile(sorted(both), 0.5))
 
 
+async def hand_over(database: Path, samples: Samples, *, pin: bool) -> None:
+    """Have one lease go through the hands of all who wait for it, and check that one had it at a time, in order."""
+    taken: list[int] = []
+
+    async def take(board: Any, number: int) -> None:
+        async with board.lease("payments"):
+            taken.append(number)
+
+    async with board_server(database, pin=pin) as port, contextlib.AsyncExitStack() as stack:
+        url = f"ws://127.0.0.1:{port}"
+        holder, *others = [
+            await stack.enter_async_context(connect(url, "around", Job, agent=f"agent-{number}"))
+            for number in range(1 + _WAITING)
+        ]
+        seconds = 0.0
+        for _ in range(_ROUNDS):
+            async with holder.lease("payments"):
+                waiting: list[asyncio.Task[None]] = []
+                for number, board in enumerate(others):
+                    waiting.append(asyncio.create_task(take(board, number)))
+                    await holder.wait_for(lambda _state: len(holder.leases[0].waiting) == len(waiting))  # noqa: B023
+                began = time.perf_counter()
+            await asyncio.gather(*waiting)
+            seconds += time.perf_counter() - began
+    require(taken == _ROUNDS * list(range(_WAITING)), "the lease was not handed out in the order of asking")
+    samples.handed_over.append(len(taken) / seconds)
+
+
 async def echo(samples: Samples, *, pin: bool) -> None:
     """A message through a bare server to another connection, and one back."""
     async with echo_server(pin=pin) as port:
@@ -121,6 +151,7 @@ def main() -> None:
             run.progress(f"round {number + 1} of {run.options.repeat}")
             asyncio.run(echo(samples, pin=pin))
             asyncio.run(drain(Path(folder) / f"boards-{number}.db", samples, pin=pin))
+            asyncio.run(hand_over(Path(folder) / f"around-{number}.db", samples, pin=pin))
             samples.few.append(asyncio.run(claim_among(_FEW)))
             samples.many.append(asyncio.run(claim_among(_MANY)))
     run.finish(
@@ -129,6 +160,7 @@ def main() -> None:
             Figure("the same, claims a second", "", samples.claims),
             Figure("taking a lease, p50", "ms", samples.lease, 2.0),
             Figure("taking and giving it back, p50", "ms", samples.both),
+            Figure(f"hand-overs of a lease for which {_WAITING} agents wait, a second", "", samples.handed_over),
             Figure("a message through a bare server and one back, p50", "ms", samples.echo),
             Figure(f"embedded, in memory: a claim and its release among {_FEW} open tasks, p50", "ms", samples.few),
             Figure(f"the same among {_MANY:,}, p50", "ms", samples.many),

@@ -126,7 +126,10 @@ class Board(BoardPast[M], BoardTeam):
         return len(self._session.replica.pending)
 
     def as_agent(self, agent: str) -> Board[M]:
-        """Another agent's handle on the same replica; what it writes is recorded under its own name."""
+        """Another agent's handle on the same replica; what it writes is recorded under its own name.
+
+        Raises InvalidValue when that is empty, LimitExceeded when it is no name or too long.
+        """
         return Board(self._session, self._model, agent, self._rules)
 
     def snapshot(self) -> M:

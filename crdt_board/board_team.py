@@ -53,10 +53,11 @@ class BoardTeam(BoardOnce):
         """Hold ``name`` while an ``async with`` block runs: nobody else does so, or only those that share it.
 
         ``async with board.lease("payments", ttl=30) as lease:`` waits until it is free, ``timeout`` seconds at most
-        (None for ever, 0 does not wait). The writer of the board decides, on the clock of its store. The lease is
-        renewed while the block runs, and given back at its end; when this process dies it is free after ``ttl`` seconds
-        (0.1 to 86,400). ``lease.fence`` grows from one claim to the next, and ``board.commit(..., lease=lease)`` is
-        refused unless the claim still stands: only that is safe against a process that stood still.
+        (None for ever, 0 does not wait), and gets it in the order of asking. The writer of the board decides, on the
+        clock of its store. The lease is renewed while the block runs, and given back at its end; when this process dies
+        it is free after ``ttl`` seconds (0.1 to 86,400). ``lease.fence`` grows from one claim to the next, and
+        ``board.commit(..., lease=lease)`` is refused unless the claim still stands: only that is safe against a process
+        that stood still.
 
         Raises:
             LeaseHeld: somebody else has it, and ``timeout`` is over; says who, and until when.

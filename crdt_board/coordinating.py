@@ -108,6 +108,7 @@ def draft_of_commit(
     if request.lease is None and not request.operations:
         return {}
     draft = draft_for(document, fold, request.agent, now_ms)
+    draft.commits = True
     if request.lease is not None:
         check_claim(draft, request.lease)
     decide(draft, request.operations)

@@ -274,7 +274,7 @@ class Engine:
         Queued when this returns, behind everything submitted before; durable when the future is done.
 
         Raises:
-            LimitExceeded: the agent has no name.
+            InvalidValue, LimitExceeded: the agent has no name.
             BoardClosed: the engine was closed.
         """
         self._check_open()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from crdt_board.errors import InvalidBoardId, LimitExceeded
+from crdt_board.errors import InvalidBoardId, InvalidValue, LimitExceeded
 
 _BOARD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~-]*")
 
@@ -148,9 +148,13 @@ def check_name(value: object, what: str, chars_max: int) -> str:
     """Return ``value`` when it is a non-empty printable name of at most ``chars_max`` characters.
 
     Raises:
-        LimitExceeded: it is empty, too long, not text, or holds control characters or lone surrogates.
+        InvalidValue: it is empty.
+        LimitExceeded: it is too long, not text, or holds control characters or lone surrogates.
     """
-    if isinstance(value, str) and 0 < len(value) <= chars_max and value.isprintable():
+    if value == "":
+        reason = f"is empty; give 1 to {chars_max} printable characters"
+        raise InvalidValue(f"{what} {reason}", path=what, reason=reason)
+    if isinstance(value, str) and len(value) <= chars_max and value.isprintable():
         return value
     raise LimitExceeded(
         f"{what} must be 1 to {chars_max} printable characters, got {repr(value)[:80]}",

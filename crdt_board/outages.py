@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable
 
 from crdt_board.errors import StoreUnavailable
 
-_RETRY_SECONDS_FIRST = 0.05
+_RETRY_SECONDS_MIN = 0.05
 _RETRY_SECONDS_MAX = 5.0
+_SHARE_OF_OUTAGE = 8
+"""A pause is at most this share of the outage so far: claims that last that much longer than an outage are renewed in
+time. Pauses that double are up to as long as the outage itself."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,8 @@ class Outages:
         Raises:
             StoreUnavailable: it failed at a moment beyond that of `give_up_after`.
         """
-        pause, loop = _RETRY_SECONDS_FIRST, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
         while True:
             try:
                 if self.failure is not None and recover is not None:
@@ -47,8 +51,7 @@ class Outages:
                 self.failure = error
                 if loop.time() >= self._give_up_at:
                     raise
-                await self._pause(pause * random.uniform(0.5, 1.0))
-                pause = min(pause * 2, _RETRY_SECONDS_MAX)
+                await self._pause(_pause_after(loop.time() - began_at) * random.uniform(0.5, 1.0))
             else:
                 self.failure = None
                 return
@@ -67,3 +70,8 @@ class Outages:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._hurry.wait()
+
+
+def _pause_after(seconds: float) -> float:
+    """How long to wait at most when the store has failed for so many seconds."""
+    return min(max(seconds / _SHARE_OF_OUTAGE, _RETRY_SECONDS_MIN), _RETRY_SECONDS_MAX)

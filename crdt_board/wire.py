@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from crdt_board.errors import LimitExceeded, MalformedUpdate, ProtocolError
+from crdt_board.errors import InvalidValue, LimitExceeded, MalformedUpdate, ProtocolError
 from crdt_board.limits import Limits, check_name
 from crdt_board.presence import PresenceState, decode_states, encode_states
 from crdt_board.reader import Reader
@@ -246,7 +246,7 @@ def _read_numbered(kind: int, data: bytes, limits: Limits) -> Frame:
         return EntryFrame(number, name, updates)
     try:
         check_name(name, "agent", limits.agent_chars_max)
-    except LimitExceeded as error:
+    except (InvalidValue, LimitExceeded) as error:
         raise ProtocolError(error.message) from None
     if kind == _ENTRY:
         return EntryFrame(number, name, updates)

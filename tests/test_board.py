@@ -971,11 +971,11 @@ WRONG_COMMITS: list[tuple[str, type[BoardError], dict[str, Any]]] = [
     ("trace", InvalidValue, {"trace": "\ud800"}),
     ("tags", InvalidValue, {"tags": "abc"}),
     ("tags", InvalidValue, {"tags": [1]}),
-    ("step", LimitExceeded, {"step": ""}),
+    ("step is empty", InvalidValue, {"step": ""}),
     ("step", LimitExceeded, {"step": "x" * 201}),
     ("step", InvalidValue, {"step": "\ud800"}),
     ("step", InvalidValue, {"step": None}),
-    ("idempotency_key", LimitExceeded, {"idempotency_key": ""}),
+    ("idempotency_key is empty", InvalidValue, {"idempotency_key": ""}),
     ("idempotency_key", InvalidValue, {"idempotency_key": 5}),
     ("output, handoff, trace and tags", LimitExceeded, {"output": "x" * 300_000}),
     ("version 7 was expected", VersionConflict, {"expected_version": 7}),
@@ -1024,14 +1024,20 @@ async def test_a_bad_board_id_is_refused(place: Place, board_id: str) -> None:
     assert await place.store.boards() == []
 
 
-@pytest.mark.parametrize("agent", ["", "a\nb", "x" * 129, "\ud800", None])
-async def test_a_bad_agent_name_is_refused(place: Place, agent: Any) -> None:
+@pytest.mark.parametrize(
+    ("agent", "error", "message"),
+    [
+        ("", InvalidValue, "agent is empty"),
+        *((agent, LimitExceeded, "agent must be") for agent in ("a\nb", "x" * 129, "\ud800", None)),
+    ],
+)
+async def test_a_bad_agent_name_is_refused(place: Place, agent: Any, error: type[BoardError], message: str) -> None:
     """An agent's name that is empty, too long or not printable is refused, and makes no board."""
-    with pytest.raises(LimitExceeded, match="agent"):
+    with pytest.raises(error, match=message):
         await place.open(Migration, agent).__aenter__()
     assert await place.store.boards() == []
     async with place.open(Migration) as board:
-        with pytest.raises(LimitExceeded, match="agent"):
+        with pytest.raises(error, match=message):
             board.as_agent(agent)
 
 

@@ -13,7 +13,15 @@ import pytest_asyncio
 
 from crdt_board import BadRequest, BoardHost, InvalidValue, LeaseHeld, LeaseLost, LimitExceeded, open_board
 from crdt_board.clock import ManualClock
-from crdt_board.coordination.leases import AcquireLease, BreakLease, ReleaseLease, RenewLease
+from crdt_board.coordination.leases import (
+    TURN_MS,
+    WAIT_MS_MAX,
+    WAITING_MAX,
+    AcquireLease,
+    BreakLease,
+    ReleaseLease,
+    RenewLease,
+)
 from crdt_board.store.memory import MemoryStore
 from crdt_board_client import connect
 from support.model import Report
@@ -143,6 +151,115 @@ async def test_waiters_are_woken_by_release_and_by_expiry(place: Place) -> None:
         await gets(bob.lease("payments"))
 
 
+async def in_line(board: Any, count: int, name: str = "payments") -> None:
+    """Wait until so many stand in line for a lease."""
+    await board.wait_for(lambda _state: [len(each.waiting) for each in board.leases if each.name == name] == [count])
+
+
+async def test_it_is_handed_out_in_the_order_of_asking_by_one_entry_each(place: Place) -> None:
+    """Twenty wait, each asks once and has its turn; whoever gives it back hands it to the next in the same entry."""
+    order: list[int] = []
+
+    async def take(board: Any, number: int) -> int:
+        async with board.lease("payments") as lease:
+            order.append(number)
+            fence: int = lease.fence
+            return fence
+
+    async with place.open_all(Report, "ann", "bob", "cid") as (ann, bob, cid):
+        async with ann.lease("payments"):
+            waiting = []
+            for number in range(20):
+                waiting.append(asyncio.create_task(take((bob, cid)[number % 2], number)))
+                await in_line(ann, number + 1)
+            before = ann._session.replica.seq
+        fences = await asyncio.gather(*waiting)
+        assert order == list(range(20))
+        assert fences == sorted(set(fences))
+        assert len(await place.entries(after=before)) == 21
+        assert ann.leases == []
+
+
+async def test_who_waits_alone_is_not_starved_by_those_who_share(place: Place) -> None:
+    """Whoever comes after one that waits is behind it, also to share; those who share get it together, after it."""
+    async with place.open_all(Report, "ann", "bob", "cid") as (ann, bob, cid):
+        async with ann.lease("index", shared=True):
+            alone = asyncio.create_task(gets(bob.lease("index")))
+            await in_line(ann, 1, "index")
+            with pytest.raises(LeaseHeld, match="and 1 wait for it"):
+                await gets(cid.lease("index", shared=True, timeout=0))
+            together = asyncio.Barrier(2)
+
+            async def share(board: Any) -> int:
+                async with board.lease("index", shared=True) as lease:
+                    await together.wait()
+                    fence: int = lease.fence
+                    return fence
+
+            sharers = [asyncio.create_task(share(cid)), asyncio.create_task(share(cid))]
+            await in_line(ann, 3, "index")
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert await alone < min(await asyncio.gather(*sharers))
+
+
+async def test_a_lease_that_is_broken_goes_to_the_next(place: Place) -> None:
+    """Those who wait stay in line when the holder loses it."""
+    async with place.open_all(Report, "ann", "bob") as (ann, bob):
+        with pytest.raises(LeaseLost):  # noqa: PT012 - it is raised at the end of the block
+            async with ann.lease("payments") as lease:
+                waiting = asyncio.create_task(gets(bob.lease("payments")))
+                await in_line(ann, 1)
+                await ask(ann, BreakLease(name="payments"))
+                assert await waiting > lease.fence
+                await ask(ann, RenewLease(name="payments", token=lease._token, ttl_ms=1_000))
+
+
+async def test_who_waits_no_longer_is_not_in_line(place: Place) -> None:
+    """After its timeout, and after it was cancelled."""
+    async with place.open_all(Report, "ann", "bob") as (ann, bob), ann.lease("payments"):
+        with pytest.raises(LeaseHeld):
+            await gets(bob.lease("payments", timeout=0.05))
+        await in_line(ann, 0)
+        waiting = asyncio.create_task(gets(bob.lease("payments")))
+        await in_line(ann, 1)
+        waiting.cancel()
+        await in_line(ann, 0)
+
+
+async def test_a_line_that_is_full_is_waited_for(place: Place) -> None:
+    """Nobody is refused for that: who finds it full stands in line when there is room."""
+    name, tokens = "payments", [f"token-of-number-{number}" for number in range(WAITING_MAX)]
+    async with place.open_all(Report, "ann", "bob") as (ann, bob):
+        async with ann.lease(name):
+            for token in tokens:
+                await ask(ann, AcquireLease(name=name, token=token, ttl_ms=1_000, wait_ms=WAIT_MS_MAX))
+            waiting = asyncio.create_task(gets(bob.lease(name)))
+            await in_line(ann, WAITING_MAX)
+            assert await ask(bob, AcquireLease(name=name, token=OTHER_TOKEN, ttl_ms=1_000, wait_ms=1_000)) == [None]
+            assert len(ann.leases[0].waiting) == WAITING_MAX
+            for token in tokens:
+                await ask(ann, ReleaseLease(name=name, token=token))
+            await in_line(ann, 1)
+        await waiting
+
+
+async def test_a_claim_that_waited_long_asks_whether_it_has_the_lease(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is handed over for a short time, and has its own ttl before the block begins."""
+    monkeypatch.setattr("crdt_board.team.leases._SURE_SECONDS", 0.0)
+    async with place.open_all(Report, "ann", "bob") as (ann, bob):
+        async with ann.lease("payments"):
+            holding = contextlib.AsyncExitStack()
+            waiting = asyncio.create_task(holding.enter_async_context(bob.lease("payments", ttl=60)))
+            await in_line(ann, 1)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            lease = await waiting
+        assert [each.ttl_ms for each in bob.leases[0].holders] == [60_000]
+        await bob.commit("held", lease=lease)
+        await holding.aclose()
+
+
 async def test_a_cancelled_claim_leaves_nothing(place: Place) -> None:
     """Whoever is cancelled while it waits, or just when it gets the lease, does not have it."""
     async with place.open_all(Report, "ann", "bob") as (ann, bob):
@@ -190,7 +307,9 @@ async def test_any_printable_name_is_one(place: Place, name: str) -> None:
 async def test_what_is_no_lease_is_refused_at_the_call(place: Place) -> None:
     """Names and times are checked where they are given, and by the writer too."""
     async with place.open(Report, "ann") as ann:
-        for name in ("", "a\nb", "\x00", "x" * 201, 5):
+        with pytest.raises(InvalidValue, match="lease is empty"):
+            ann.lease("")
+        for name in ("a\nb", "\x00", "x" * 201, 5):
             with pytest.raises(LimitExceeded):
                 ann.lease(name)
         for ttl in (0, 0.01, 10**6, float("nan"), "30", True):
@@ -246,6 +365,24 @@ async def test_two_processes_hold_one_lease_in_turn(address: str) -> None:
         assert await bob.ask("commit_held", "by bob") == 2
 
 
+async def test_a_killed_waiter_holds_the_others_up_for_a_short_time_only(address: str) -> None:
+    """Its turn comes after its end: whoever is behind it gets the lease nevertheless."""
+    async with contextlib.AsyncExitStack() as stack:
+        ann, bob, cid = [await stack.enter_async_context(team_agent(address, BOARD, name)) for name in "abc"]
+        fence = await ann.ask("hold", "payments", 60.0)
+        gone = asyncio.create_task(bob.ask("hold", "payments", 60.0))
+        await ann.ask("line", "payments", 1)
+        waiting = asyncio.create_task(cid.ask("hold", "payments", 60.0))
+        await ann.ask("line", "payments", 2)
+        await bob.kill()
+        with contextlib.suppress(Exception):
+            await gone
+        assert await ann.ask("let_go") is None
+        async with asyncio.timeout(TURN_MS / 1000 + DEADLINE_SECONDS):
+            assert await waiting == fence + 2
+        assert await cid.ask("commit_held", "by cid") == 1
+
+
 async def test_a_holder_goes_on_over_a_restart_of_the_server(server: ServerProcess) -> None:
     """The server is killed while a lease is held and started again: it is held still, and renewed."""
     async with (
@@ -298,3 +435,29 @@ async def test_a_clock_set_back_prolongs_no_lease() -> None:
         await gets(ann.lease("something else"))
         clock.advance(10_000)
         await gets(ann.lease("gone", timeout=0))
+
+
+async def test_who_does_not_come_has_the_lease_for_a_short_time_and_no_place_for_ever() -> None:
+    """A turn is five seconds, a place in line is kept while it is asked for."""
+    async with clocked() as (clock, host), open_board(host, BOARD, Report, agent="ann") as ann:
+        hold = {"name": "payments", "ttl_ms": 3 * WAIT_MS_MAX}
+        await ask(ann, AcquireLease(token=TOKEN, **hold))
+        for number in range(3):
+            await ask(ann, AcquireLease(token=f"token-of-number-{number}", wait_ms=WAIT_MS_MAX, **hold))
+        clock.advance(WAIT_MS_MAX - 1)
+        for number in range(2):
+            await ask(ann, AcquireLease(token=f"token-of-number-{number}", wait_ms=WAIT_MS_MAX, **hold))
+        clock.advance(1)
+        await ask(ann, ReleaseLease(name="payments", token=TOKEN))
+        (lease,) = ann.leases
+        assert [each.token for each in (*lease.holders, *lease.waiting)] == ["token-of-number-0", "token-of-number-1"]
+        clock.advance(TURN_MS)
+        await ask(ann)
+        (lease,) = ann.leases
+        assert [each.token for each in (*lease.holders, *lease.waiting)] == ["token-of-number-1"]
+        clock.advance(-HOUR_MS)
+        await ask(ann)
+        assert ann.leases[0].holders[0].expires_ms == clock.now_ms() + TURN_MS
+        clock.advance(TURN_MS)
+        await ask(ann)
+        assert ann.leases == []

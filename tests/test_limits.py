@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdt_board.errors import InvalidBoardId, LimitExceeded
+from crdt_board.errors import InvalidBoardId, InvalidValue, LimitExceeded
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id, check_name
 
 
@@ -48,9 +48,16 @@ def test_a_printable_name_is_returned_as_it_is(name: str) -> None:
     assert check_name(name, "agent", 20) == name
 
 
-@pytest.mark.parametrize("name", ["", "a" * 21, "a\nb", "a\0", "\x1b[31m", "\ud800", "\u202e", None, 7, b"planner"])
+def test_a_name_that_is_empty_is_told_so() -> None:
+    """It goes beyond no limit; whoever made it forgot something."""
+    with pytest.raises(InvalidValue, match="agent is empty; give 1 to 20 printable characters") as caught:
+        check_name("", "agent", 20)
+    assert caught.value.path == "agent"
+
+
+@pytest.mark.parametrize("name", ["a" * 21, "a\nb", "a\0", "\x1b[31m", "\ud800", "\u202e", None, 7, b"planner"])
 def test_what_is_no_name_is_refused(name: object) -> None:
-    """An empty, long, unprintable or non-text name is refused, saying which name it was and what is allowed."""
+    """A long, unprintable or non-text name is refused, saying which name it was and what is allowed."""
     with pytest.raises(LimitExceeded, match="agent must be 1 to 20 printable characters") as caught:
         check_name(name, "agent", 20)
     assert (caught.value.limit, caught.value.maximum) == ("agent", 20)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import pytest_asyncio
-from pydantic import AfterValidator
+from pydantic import AfterValidator, JsonValue
 
-from crdt_board import BadRequest, Board, BoardHost, BoardModel, Change, InvalidValue, Text, open_board
+from crdt_board import BadRequest, Board, BoardHost, BoardModel, Change, InvalidValue, Text, Unavailable, open_board
 from crdt_board.clock import ManualClock
+from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.reactions import ClaimReaction, ReactionRecord, record_name
 from crdt_board.limits import Limits
 from crdt_board.store.memory import MemoryStore
@@ -225,10 +226,15 @@ async def test_the_claim_of_an_agent_that_leaves_is_taken_over_at_once(place: Pl
     assert runs == ["status"]
 
 
-async def test_a_run_that_was_taken_over_commits_nothing(team: list[Board[Review]]) -> None:
+async def test_a_run_that_was_taken_over_commits_nothing(
+    team: list[Board[Review]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first wakes up after its time, and its patch is refused with its claim."""
     ann, bob, _ = team
     waiting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def nothing_gets_through(_agent: str, _operations: Sequence[Operation]) -> list[JsonValue]:
+        raise Unavailable("this process stands still")
 
     @ann.on("status", ttl=0.2)
     async def ship(_event: Event) -> dict[str, object]:
@@ -239,9 +245,7 @@ async def test_a_run_that_was_taken_over_commits_nothing(team: list[Board[Review
     bob.state.status = "READY"
     async with asyncio.timeout(DEADLINE_SECONDS):
         await waiting.wait()
-        for task in asyncio.all_tasks():
-            if task.get_name() == "renew-ship":
-                task.cancel()  # as if this process stood still
+        monkeypatch.setattr(ann._session.link, "coordinate", nothing_gets_through)
         done = asyncio.Event()
 
         @bob.on("status", name="ship")
@@ -251,6 +255,7 @@ async def test_a_run_that_was_taken_over_commits_nothing(team: list[Board[Review
 
         await done.wait()
     await bob.flush()
+    monkeypatch.undo()
     go_on.set()
     await bob.settled(DEADLINE_SECONDS)
     assert bob.snapshot().log == ["bob shipped"]

@@ -25,6 +25,7 @@ from crdt_board import (
     open_board,
 )
 from crdt_board.clock import ManualClock
+from crdt_board.coordination.steps import BeginStep, FinishStep
 from crdt_board.store.memory import MemoryStore
 from support.pairs import pair
 
@@ -331,6 +332,16 @@ async def test_cancelling_a_step_leaves_it_open_at_once() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         assert await board.step("find").run(quick.find) == Finding(title="cast", severity=1)
+
+
+async def test_a_step_is_finished_by_a_commit_only() -> None:
+    """Without one there is no version in which it is done: the writer refuses it, and it runs still."""
+    async with embedded() as (_, board):
+        token = "token-of-the-first"
+        await board._desk.ask(BeginStep(name="extract", token=token, ttl_ms=60_000))
+        with pytest.raises(BadRequest, match="finish_step goes with the commit"):
+            await board._desk.ask(FinishStep(name="extract", token=token, output=1))
+        assert [(step.state, step.version) for step in board.steps] == [("running", 0)]
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "x" * 201, 7])

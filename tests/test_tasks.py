@@ -446,7 +446,7 @@ async def test_what_is_no_task_is_refused_at_the_call(place: Place) -> None:
     """Arguments are checked where they are given, with the name of what is wrong."""
     async with place.open(Report, "ann") as ann:
         refused: list[tuple[dict[str, Any], type[Exception]]] = [
-            ({"key": ""}, LimitExceeded),
+            ({"key": ""}, InvalidValue),
             ({"key": "a\nb"}, LimitExceeded),
             ({"queue": "x" * 201}, LimitExceeded),
             ({"payload": object()}, InvalidValue),

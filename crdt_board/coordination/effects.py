@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination.records import Frozen, Milliseconds, Name, Record, Token, TtlMs
+from crdt_board.coordination.records import Frozen, Milliseconds, Name, Token, TtlMs
+from crdt_board.coordination.runs import Fingerprint, RunRecord
 from crdt_board.errors import Conflict, EffectInDoubt, EffectLost, IdempotencyMismatch, NotFound
 
 if TYPE_CHECKING:
@@ -24,32 +25,20 @@ EffectState = Literal["running", "in_doubt", "done"]
 EffectName = Annotated[Name, Field(pattern=r"^[^/]+$")]
 """What kind of effect it is, like ``open-ticket``; without a slash, which parts it from the key."""
 
-Fingerprint = Annotated[str, Field(max_length=64)]
-
 Reason = Annotated[str, Field(max_length=REASON_CHARS_MAX)]
 
 _RAN_OUT = "nothing was heard of its agent any more while it ran"
 _FORKED = "it ran on the board that this one was forked from, when that was forked"
 
 
-class EffectRecord(Record):
+class EffectRecord(RunRecord):
     """An effect that runs, is in doubt, or is done. One that is known not to have taken place has no record."""
 
     prefix: ClassVar[str] = "effect"
 
     state: EffectState
-    agent: str
-    """Who runs it, or ran it."""
-    token: str
-    """The run's own."""
-    fingerprint: str = ""
-    """Of what was asked for; empty when its agent did not say."""
     since_ms: Milliseconds
     """When it began."""
-    expires_ms: Milliseconds = 0
-    """While it runs: until when it was promised to be heard of."""
-    ttl_ms: int = 0
-    """How long a renewal lasts, so that a clock that is set back makes no claim last longer."""
     reason: str = ""
     """Why it is in doubt."""
     result: JsonValue = None
@@ -67,22 +56,11 @@ class EffectRecord(Record):
         """The second part of the name: which of these effects it is."""
         return self.name.partition("/")[2]
 
-    @property
-    def is_busy(self) -> bool:
-        return self.state == "running"
-
-    @property
-    def deadline_ms(self) -> int | None:
-        return self.expires_ms if self.state == "running" else None
-
     def run_out(self, now_ms: int) -> EffectRecord:
         return self.in_doubt(_RAN_OUT)
 
     def in_doubt(self, reason: str) -> EffectRecord:
         return self.model_copy(update={"state": "in_doubt", "reason": reason, "expires_ms": 0})
-
-    def when_set_back(self, now_ms: int) -> EffectRecord:
-        return self.model_copy(update={"expires_ms": min(self.expires_ms, now_ms + self.ttl_ms)})
 
     def in_fork(self) -> EffectRecord:
         return self.in_doubt(_FORKED) if self.state == "running" else self
@@ -197,7 +175,7 @@ def finish(draft: Draft, op: FinishEffect) -> JsonValue:
 def abandon(draft: Draft, op: AbandonEffect) -> JsonValue:
     """Nothing happens when this run has ended before."""
     found = draft.get(EffectRecord, op.record_name)
-    if found is None or found.token != op.token or found.state == "done":
+    if found is None or not found.may_be_ended_by(op.token):
         return None
     if op.in_doubt is None:
         draft.drop(found)
@@ -233,7 +211,7 @@ def resolve(draft: Draft, op: ResolveEffect) -> JsonValue:
 
 def check_same_effect(found: EffectRecord, fingerprint: str) -> None:
     """Raise IdempotencyMismatch when both say what was asked for, and it is not the same."""
-    if found.fingerprint and fingerprint and found.fingerprint != fingerprint:
+    if found.differs_from(fingerprint):
         raise IdempotencyMismatch(
             f"effect {found.effect}: the key {found.effect_key} stands for another request, made by {found.agent}",
             key=found.effect_key,
@@ -254,7 +232,7 @@ def doubt_error(found: EffectRecord) -> EffectInDoubt:
 
 def _own(draft: Draft, op: RenewEffect | FinishEffect) -> EffectRecord:
     found = draft.get(EffectRecord, op.record_name)
-    if found is None or found.token != op.token or found.state == "done":
+    if found is None or not found.may_be_ended_by(op.token):
         raise EffectLost(
             f"effect {op.name} {op.key} was resolved as if this run had ended without taking place; compare the "
             "outside system",
@@ -267,8 +245,7 @@ def _own(draft: Draft, op: RenewEffect | FinishEffect) -> EffectRecord:
 def _keep(draft: Draft, found: EffectRecord, ttl_ms: int) -> EffectRecord:
     if found.state == "done":
         return found
-    expires_ms = max(found.expires_ms, draft.now_ms + ttl_ms)
-    kept = found.model_copy(update={"state": "running", "reason": "", "expires_ms": expires_ms, "ttl_ms": ttl_ms})
+    kept = found.kept(draft.now_ms, ttl_ms).model_copy(update={"reason": ""})
     draft.put(kept)
     return kept
 

@@ -183,6 +183,8 @@ class Draft:
     checkpoint_hash: str
     digest: Callable[[Sequence[str]], str]
     find: Callable[[str], JsonValue]
+    commits: bool = False
+    """Whether the entry is a commit, which makes the next version."""
     changes: dict[str, JsonValue] = field(default_factory=dict)
     """What is to be written under which key; None takes a key away."""
     _records: dict[str, Record | None] = field(default_factory=dict)
@@ -237,7 +239,7 @@ class Draft:
         for record in self.ledger.run_out(self.now_ms):
             now = self.get(type(record), record.name)
             if now is not None:
-                self.put_or_drop(now, now.run_out(self.now_ms))
+                now.end(self)
 
 
 def _up_to(deadlines: list[tuple[int, str]], now_ms: int) -> Iterator[tuple[int, str]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+if TYPE_CHECKING:
+    from crdt_board.coordination.ledger import Draft
 
 NAME_CHARS_MAX = 200
 TTL_MS_MIN = 100
@@ -86,6 +89,10 @@ class Record(Frozen):
     def run_out(self, now_ms: int) -> Self | None:
         """The record as it is from ``now_ms`` on, which is not before its deadline; None when it is no more."""
         raise NotImplementedError(f"{type(self).__name__} has no deadline")
+
+    def end(self, draft: Draft) -> None:
+        """Write what it is when its deadline has passed."""
+        draft.put_or_drop(self, self.run_out(draft.now_ms))
 
     def when_set_back(self, now_ms: int) -> Self:
         """The record after the clock was set back to ``now_ms``: no claim may last the longer for that."""

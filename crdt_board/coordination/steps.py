@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination.effects import Fingerprint
-from crdt_board.coordination.records import Frozen, Milliseconds, Name, Record, Token, TtlMs
-from crdt_board.errors import IdempotencyMismatch, StepLost
+from crdt_board.coordination.records import Frozen, Milliseconds, Name, Token, TtlMs
+from crdt_board.coordination.runs import Fingerprint, RunRecord
+from crdt_board.errors import BadRequest, IdempotencyMismatch, StepLost
 
 if TYPE_CHECKING:
     from crdt_board.coordination.ledger import Draft
@@ -20,18 +20,12 @@ if TYPE_CHECKING:
 StepState = Literal["open", "running", "done"]
 
 
-class StepRecord(Record):
+class StepRecord(RunRecord):
     """A step that was begun at least once."""
 
     prefix: ClassVar[str] = "step"
 
     state: StepState
-    agent: str
-    """Who runs it, or ran it last."""
-    token: str
-    """That run's own."""
-    fingerprint: str = ""
-    """Of its arguments; empty when they cannot be compared."""
     begun_at: int
     """The newest version of the board when it was begun for the first time."""
     begun_ms: Milliseconds
@@ -39,29 +33,15 @@ class StepRecord(Record):
     """The order in which steps of the board were begun first."""
     runs: int = 1
     """How often it was begun."""
-    expires_ms: Milliseconds = 0
-    ttl_ms: int = 0
-    """How long a renewal lasts, so that a clock that is set back makes no claim last longer."""
     version: int = 0
     """The version that it made when it was done."""
     output: JsonValue = None
-
-    @property
-    def is_busy(self) -> bool:
-        return self.state == "running"
-
-    @property
-    def deadline_ms(self) -> int | None:
-        return self.expires_ms if self.state == "running" else None
 
     def run_out(self, now_ms: int) -> StepRecord:
         return self.opened()
 
     def opened(self) -> StepRecord:
         return self.model_copy(update={"state": "open", "expires_ms": 0})
-
-    def when_set_back(self, now_ms: int) -> StepRecord:
-        return self.model_copy(update={"expires_ms": min(self.expires_ms, now_ms + self.ttl_ms)})
 
     def in_fork(self) -> StepRecord | None:
         """Done by the first version of the fork; what was not done begins there anew."""
@@ -120,7 +100,6 @@ def begin(draft: Draft, op: BeginStep) -> JsonValue:
     Raises IdempotencyMismatch when the step was begun with other arguments.
     """
     found = draft.get(StepRecord, op.name)
-    expires_ms = draft.now_ms + op.ttl_ms
     if found is None:
         begun = StepRecord(
             name=op.name,
@@ -131,40 +110,32 @@ def begin(draft: Draft, op: BeginStep) -> JsonValue:
             begun_at=draft.version,
             begun_ms=draft.now_ms,
             number=1 + max((each.number for each in draft.all(StepRecord)), default=0),
-            expires_ms=expires_ms,
+            expires_ms=draft.now_ms + op.ttl_ms,
             ttl_ms=op.ttl_ms,
         )
     elif found.state == "done" or (found.state == "running" and found.token != op.token):
         check_same_step(found, op.fingerprint)
         return found.model_dump()
     elif found.token == op.token:
-        kept = {"state": "running", "expires_ms": max(found.expires_ms, expires_ms), "ttl_ms": op.ttl_ms}
-        begun = found.model_copy(update=kept)
+        begun = found.kept(draft.now_ms, op.ttl_ms)
     else:
         check_same_step(found, op.fingerprint)
-        again = {
-            "state": "running",
-            "agent": draft.agent,
-            "token": op.token,
-            "expires_ms": expires_ms,
-            "ttl_ms": op.ttl_ms,
-        }
-        begun = found.model_copy(update={**again, "fingerprint": op.fingerprint, "runs": found.runs + 1})
+        again = {"agent": draft.agent, "token": op.token, "fingerprint": op.fingerprint, "runs": found.runs + 1}
+        begun = found.kept(draft.now_ms, op.ttl_ms).model_copy(update=again)
     draft.put(begun)
     return begun.model_dump()
 
 
 def renew(draft: Draft, op: RenewStep) -> JsonValue:
     """Raises StepLost when somebody else has begun it meanwhile."""
-    found = _own(draft, op)
-    expires_ms = max(found.expires_ms, draft.now_ms + op.ttl_ms)
-    kept = {"state": "running", "expires_ms": expires_ms, "ttl_ms": op.ttl_ms}
-    draft.put(found.model_copy(update=kept))
+    draft.put(_own(draft, op).kept(draft.now_ms, op.ttl_ms))
     return None
 
 
 def finish(draft: Draft, op: FinishStep) -> JsonValue:
-    """Raises StepLost when somebody else has begun it meanwhile."""
+    """Raises StepLost when somebody else has begun it meanwhile, and BadRequest outside of a commit."""
+    if not draft.commits:
+        raise BadRequest("finish_step goes with the commit that makes the version in which the step is done, not alone")
     done = {"state": "done", "expires_ms": 0, "version": draft.version + 1, "output": op.output}
     draft.put(_own(draft, op).model_copy(update=done))
     return None
@@ -187,7 +158,7 @@ def reopen(draft: Draft, op: ReopenSteps) -> JsonValue:
 
 def check_same_step(found: StepRecord, fingerprint: str) -> None:
     """Raise IdempotencyMismatch when the step is that of other arguments."""
-    if found.fingerprint and fingerprint and found.fingerprint != fingerprint:
+    if found.differs_from(fingerprint):
         raise IdempotencyMismatch(
             f"step {found.name} was begun with other arguments by {found.agent}; give each its own key, as in "
             "step(..., key=...)",
@@ -201,7 +172,7 @@ def _made_at(record: StepRecord) -> int:
 
 def _own(draft: Draft, op: RenewStep | FinishStep) -> StepRecord:
     found = draft.get(StepRecord, op.name)
-    if found is None or found.token != op.token or found.state == "done":
+    if found is None or not found.may_be_ended_by(op.token):
         raise StepLost(
             f"step {op.name} is not run by this claim of {draft.agent} any more: it stood still for too long, or the "
             "board was restored to a version before it",

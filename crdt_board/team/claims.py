@@ -53,7 +53,7 @@ class ClaimedTask:
         self._ttl_ms = record.ttl_ms
         renewal = RenewTask(name=self.key, token=self._token, ttl_ms=self._ttl_ms)
         late = TaskLost(f"task {self.key} was not renewed in time, and somebody else may have it", task=self.key)
-        self._keeping = Keeping(desk, renewal, ttl_ms=self._ttl_ms, asked_at=asked_at, late=late)
+        self._keeping = Keeping(desk, renewal, ttl_ms=self._ttl_ms, until=asked_at + self._ttl_ms / 1000, late=late)
         self._is_settled = False
 
     def __repr__(self) -> str:

@@ -26,9 +26,10 @@ from crdt_board.coordination.effects import (
 from crdt_board.coordination.records import NAME_CHARS_MAX
 from crdt_board.errors import BoardError, InvalidValue, NotDone
 from crdt_board.limits import check_name
+from crdt_board.team.claiming import claimed
 from crdt_board.team.desk import Desk, new_token
+from crdt_board.team.keeping import give_up, renewed
 from crdt_board.team.outputs import Outputs, is_coroutine_function
-from crdt_board.team.renewing import give_up, renewed
 from crdt_board.wire_values import check_wire, invalid_value
 
 _HASHED_KEY_CHARS = 32
@@ -52,15 +53,12 @@ class Effect:
 async def run_effect(desk: Desk, effect: Effect, call: Callable[[], Any]) -> Any:
     """See `Board.effect`."""
     outputs = Outputs(call)
-    token = new_token()
-    while True:
-        found = _done(desk, effect) or await _begin(desk, effect, token)
-        check_same_effect(found, effect.fingerprint)
-        if found.state == "done":
-            return outputs.read(found.result, "result")
-        if found.token == token:
-            return outputs.read(await _run(desk, effect, token, call, outputs), "result")
-        await _ended(desk, effect, found.token)
+    named = {"name": effect.name, "key": effect.key, "token": new_token()}
+    begin = BeginEffect(**named, fingerprint=effect.fingerprint, ttl_ms=effect.ttl_ms)
+    found = await claimed(desk, EffectRecord, effect.record_name, begin, AbandonEffect(**named))
+    check_same_effect(found, effect.fingerprint)
+    result = found.result if found.state == "done" else await _run(desk, effect, begin.token, call, outputs)
+    return outputs.read(result, "result")
 
 
 async def resolve_effect(desk: Desk, operation: ResolveEffect) -> EffectRecord | None:
@@ -91,44 +89,16 @@ def fingerprint_of_request(request: JsonValue) -> str:
     return "" if request is None else hashlib.sha256(canonical_json(check_wire(request, "request"))).hexdigest()
 
 
-def _done(desk: Desk, effect: Effect) -> EffectRecord | None:
-    """The record of an effect that took place, as far as this replica knows; it never changes any more."""
-    found = desk.ledger.get(EffectRecord, effect.record_name)
-    return found if found is not None and found.state == "done" else None
-
-
-async def _ended(desk: Desk, effect: Effect, token: str) -> None:
-    """Wait until the effect is not run under ``token`` any more."""
-
-    def has_ended() -> bool:
-        found = desk.ledger.get(EffectRecord, effect.record_name)
-        return found is None or found.state != "running" or found.token != token
-
-    await desk.until(has_ended)
-
-
-async def _begin(desk: Desk, effect: Effect, token: str) -> EffectRecord:
-    begin = BeginEffect(
-        name=effect.name, key=effect.key, token=token, fingerprint=effect.fingerprint, ttl_ms=effect.ttl_ms
-    )
-    try:
-        return EffectRecord.model_validate(await desk.ask_one(begin))
-    except asyncio.CancelledError as error:
-        # The writer may have made the claim, and nothing has run under it.
-        await give_up(desk, AbandonEffect(name=effect.name, key=effect.key, token=token), error)
-        raise
-
-
 async def _run(desk: Desk, effect: Effect, token: str, call: Callable[[], Any], outputs: Outputs) -> JsonValue:
     renewal = RenewEffect(name=effect.name, key=effect.key, token=token, ttl_ms=effect.ttl_ms)
     try:
-        async with renewed(desk, renewal, effect.ttl_ms):
+        async with renewed(desk, renewal, ttl_ms=effect.ttl_ms):
             value = await _called(call)
         finish = _finish(effect, token, value, outputs)
         return await desk.ask_one(finish)
     except BaseException as error:
         abandon = AbandonEffect(name=effect.name, key=effect.key, token=token, in_doubt=_doubt(effect, error))
-        await give_up(desk, abandon, error)
+        await give_up(desk, abandon, error, ttl_ms=effect.ttl_ms)
         raise
 
 

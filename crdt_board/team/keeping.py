@@ -1,11 +1,13 @@
-"""Keeping what is held for a time: renewed in the background, and known to be lost as soon as it may be."""
+"""Keeping what is held for a time: renewed in the background, known to be lost as soon as it may be, and given back."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import math
+from collections.abc import AsyncIterator
 
+from crdt_board.board_link import end_task
 from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.records import TTL_MS_MAX, TTL_MS_MIN
 from crdt_board.errors import BoardError, Conflict
@@ -13,67 +15,113 @@ from crdt_board.team.desk import Desk
 from crdt_board.wire_values import invalid_value
 
 _RENEWALS_PER_TTL = 3
+_TRIES_PER_TTL = 30
+"""How often at most, when it has not much time left."""
 _GIVE_BACK_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
 
-class Keeping:
-    """A claim of this process that lasts for ``ttl_ms``, and from each renewal for so long again.
+class Renewing:
+    """A claim that lasts for ``ttl_ms`` is renewed, and from each renewal on lasts for so long again.
+
+    That the writer refuses it is logged, and ends nothing but the renewing.
+    """
+
+    def __init__(self, desk: Desk, renewal: Operation, *, ttl_ms: int, until: float | None = None) -> None:
+        """``until`` is how long the claim lasts at least, on the event loop's clock; None for ``ttl_ms`` from now."""
+        self._desk = desk
+        self._renewal = renewal
+        self._seconds = ttl_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + self._seconds if until is None else until
+        self._lost: Conflict | None = None
+        self._task: asyncio.Task[None] | None = None
+        # Most claims end before: a timer costs them a tenth of what a task would.
+        self._timer = self._loop.call_later(self._pause, self._begin)
+
+    async def end(self) -> None:
+        """Renew no more."""
+        self._timer.cancel()
+        if self._task is not None:
+            await end_task(self._task)
+
+    @property
+    def _pause(self) -> float:
+        """Until the next renewal: the less time is left, because one failed, the sooner."""
+        return max((self._until - self._loop.time()) / _RENEWALS_PER_TTL, self._seconds / _TRIES_PER_TTL)
+
+    def _begin(self) -> None:
+        self._task = self._desk.spawn(self._renew(), f"keep-{self._renewal.op}")
+
+    async def _renew(self) -> None:
+        board_id = self._desk.session.link.board_id
+        while True:
+            asked_at = self._loop.time()
+            try:
+                if await self._desk.ask_one(self._renewal) is False:
+                    return
+                self._until = asked_at + self._seconds
+            except Conflict as lost:
+                logger.warning("board %s: %s", board_id, lost)
+                self._lost = lost
+                return
+            except BoardError as error:
+                logger.warning("board %s: a claim was not renewed: %s", board_id, error)
+                if not error.retryable:
+                    return
+            await asyncio.sleep(self._pause)
+
+
+class Keeping(Renewing):
+    """A claim that is renewed, and known to be lost as soon as it may be.
 
     ``late`` is the error that says that it was not renewed in time.
     """
 
-    def __init__(self, desk: Desk, renewal: Operation, *, ttl_ms: int, asked_at: float, late: Conflict) -> None:
-        """``asked_at`` is when it was asked for, on the event loop's clock."""
-        self._desk = desk
-        self._renewal = renewal
-        self._seconds = ttl_ms / 1000
+    def __init__(self, desk: Desk, renewal: Operation, *, ttl_ms: int, until: float, late: Conflict) -> None:
+        super().__init__(desk, renewal, ttl_ms=ttl_ms, until=until)
         self._late = late
-        self._lost: BoardError | None = None
-        self._until = asked_at + self._seconds
-        self._renewing = desk.spawn(self._renew(), f"keep-{renewal.op}")
+        self._ended = False
 
     @property
     def is_held(self) -> bool:
         """False as soon as this process cannot be sure any more that it has the claim."""
-        return self._loss() is None
+        return self.loss is None
+
+    @property
+    def loss(self) -> Conflict | None:
+        """Why not, unless `is_held`."""
+        in_time = not self._ended and self._loop.time() < self._until
+        return self._lost or (None if in_time else self._late)
 
     def check(self) -> None:
         """Raise why not, unless `is_held`."""
-        loss = self._loss()
-        if loss is not None:
+        if (loss := self.loss) is not None:
             raise loss
 
-    async def end(self) -> BoardError | None:
-        """Renew no more; return why the claim was not held any more by now, if so."""
-        loss = self._loss()
-        self._until = -math.inf
-        self._renewing.cancel()
-        await asyncio.wait([self._renewing])
-        return loss
+    async def end(self) -> None:
+        self._ended = True
+        await super().end()
 
-    def _loss(self) -> BoardError | None:
-        return self._lost or (None if asyncio.get_running_loop().time() < self._until else self._late)
 
-    async def _renew(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self._seconds / _RENEWALS_PER_TTL)
-            asked_at = loop.time()
-            try:
-                await self._desk.ask_one(self._renewal)
-            except Conflict as lost:
-                logger.warning("board %s: %s", self._desk.session.link.board_id, lost)
-                self._lost = lost
-                return
-            except BoardError as error:
-                logger.warning("board %s: a claim was not renewed: %s", self._desk.session.link.board_id, error)
-                if not error.retryable:
-                    return
-                continue
-            self._until = asked_at + self._seconds
+@contextlib.asynccontextmanager
+async def renewed(desk: Desk, renewal: Operation, *, ttl_ms: int) -> AsyncIterator[None]:
+    """Renew a claim while the block runs."""
+    renewing = Renewing(desk, renewal, ttl_ms=ttl_ms)
+    try:
+        yield
+    finally:
+        await renewing.end()
+
+
+async def give_up(desk: Desk, operation: Operation, error: BaseException, *, ttl_ms: int) -> None:
+    """As `give_back`, when what the claim was for has ended with ``error``; a cancelled caller is not kept waiting."""
+    if isinstance(error, Exception):
+        await give_back(desk, operation, ttl_ms=ttl_ms)
+    elif isinstance(error, asyncio.CancelledError):  # else the process or its loop ends
+        give_back_later(desk, operation, ttl_ms=ttl_ms)
 
 
 async def give_back(desk: Desk, operation: Operation, *, ttl_ms: int) -> None:

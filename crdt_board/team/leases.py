@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 from types import TracebackType
 from typing import Self
 
-from crdt_board.coordination.leases import AcquireLease, Holder, LeaseClaim, LeaseRecord, ReleaseLease, RenewLease
-from crdt_board.errors import BadRequest, Conflict, LeaseHeld, LeaseLost
+from crdt_board.coordination.leases import (
+    TURN_MS,
+    WAIT_MS_MAX,
+    WAITING_MAX,
+    AcquireLease,
+    Holder,
+    LeaseClaim,
+    LeaseRecord,
+    ReleaseLease,
+    RenewLease,
+)
+from crdt_board.errors import BadRequest, Conflict, LeaseLost
 from crdt_board.team.desk import Desk, new_token
 from crdt_board.team.keeping import Keeping, answer_seconds, checked_ms, give_back, give_back_later
+
+_ASK_AGAIN_SECONDS = WAIT_MS_MAX / 3000
+"""How often a place in line is prolonged."""
+
+_SURE_SECONDS = TURN_MS / 2000
+"""How long after its request a claim that was handed the lease need not ask whether it has it still."""
 
 
 class Lease:
@@ -63,9 +81,9 @@ class Lease:
             raise BadRequest(f"lease {self._name} was entered before; call board.lease(...) again")
         try:
             self._keeping = await self._acquire()
-        except (BadRequest, Conflict):
-            raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, BadRequest) or (self._timeout == 0 and isinstance(error, Conflict)):
+                raise
             # The request may have reached the writer. If this does not get through, the claim ends with its ttl.
             give_back_later(self._desk, self._release, ttl_ms=self._ttl_ms)
             raise
@@ -74,7 +92,9 @@ class Lease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        loss = await self._kept().end()
+        keeping = self._kept()
+        loss = keeping.loss
+        await keeping.end()
         await give_back(self._desk, self._release, ttl_ms=self._ttl_ms)
         if kind is None and loss is not None:
             raise loss
@@ -93,32 +113,41 @@ class Lease:
 
     async def _acquire(self) -> Keeping:
         loop = asyncio.get_running_loop()
-        give_up_at = None if self._timeout is None else loop.time() + self._timeout
+        give_up_at = math.inf if self._timeout is None else loop.time() + self._timeout
         while True:
             asked_at = loop.time()
-            try:
-                request = AcquireLease(name=self._name, token=self._token, ttl_ms=self._ttl_ms, shared=self._shared)
-                holder = Holder.model_validate(await self._desk.ask_one(request, within=answer_seconds(give_up_at)))
-            except LeaseHeld as held:
-                left = None if give_up_at is None else give_up_at - loop.time()
-                if left is not None and left <= 0:
-                    raise
-                await self._wait(held, left)
-            else:
-                self._fence = holder.fence
-                renewal = RenewLease(name=self._name, token=self._token, ttl_ms=self._ttl_ms)
-                late = LeaseLost(
-                    f"lease {self._name} was not renewed in time, and somebody else may have it", lease=self._name
-                )
-                return Keeping(self._desk, renewal, ttl_ms=self._ttl_ms, asked_at=asked_at, late=late)
+            seconds = max(0.0, min(give_up_at - asked_at, WAIT_MS_MAX / 1000))
+            within = None if self._timeout is None else answer_seconds(give_up_at)
+            answer = await self._desk.ask_one(self._request(math.ceil(seconds * 1000)), within=within)
+            if answer is not None:
+                return self._keep(Holder.model_validate(answer), until=asked_at + self._ttl_ms / 1000)
+            with contextlib.suppress(TimeoutError):
+                await self._desk.until(self._has_moved, min(give_up_at - loop.time(), _ASK_AGAIN_SECONDS))
+            # It was not held when that was asked, so it lasts for a turn from then on.
+            holder, until = self._holder(), asked_at + TURN_MS / 1000
+            if holder is not None and loop.time() < asked_at + _SURE_SECONDS:
+                return self._keep(holder, until=until)
 
-    async def _wait(self, held: LeaseHeld, seconds: float | None) -> None:
-        """Until the lease is free, as far as this replica knows; raises ``held`` when that takes too long."""
-        try:
-            await self._desk.until(self._looks_free, seconds)
-        except TimeoutError:
-            raise held from None
+    def _request(self, wait_ms: int) -> AcquireLease:
+        return AcquireLease(
+            name=self._name, token=self._token, ttl_ms=self._ttl_ms, shared=self._shared, wait_ms=wait_ms
+        )
 
-    def _looks_free(self) -> bool:
+    def _holder(self) -> Holder | None:
+        """This claim when it holds the lease, as far as this replica knows."""
         lease = self._desk.ledger.get(LeaseRecord, self._name)
-        return lease is None or not lease.holders or (lease.shared and self._shared)
+        return lease.held_by(self._token) if lease is not None else None
+
+    def _has_moved(self) -> bool:
+        """Whether this claim holds the lease, or is not in line although there is room."""
+        lease = self._desk.ledger.get(LeaseRecord, self._name)
+        if lease is None or lease.held_by(self._token) is not None:
+            return True
+        # Where many found the line full, they do not all ask for each place that becomes free.
+        return lease.awaited_by(self._token) is None and len(lease.waiting) <= WAITING_MAX // 2
+
+    def _keep(self, holder: Holder, *, until: float) -> Keeping:
+        self._fence = holder.fence
+        renewal = RenewLease(name=self._name, token=self._token, ttl_ms=self._ttl_ms)
+        late = LeaseLost(f"lease {self._name} was not renewed in time, and somebody else may have it", lease=self._name)
+        return Keeping(self._desk, renewal, ttl_ms=self._ttl_ms, until=until, late=late)

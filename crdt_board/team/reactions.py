@@ -25,10 +25,10 @@ from crdt_board.layout import TEAM_ROOT
 from crdt_board.replica import Change
 from crdt_board.team.desk import Desk, new_token
 from crdt_board.team.idleness import Idleness
+from crdt_board.team.keeping import renewed
 from crdt_board.team.places import Pattern, value_at
 from crdt_board.views import Patch
 
-_RENEWALS_PER_TTL = 3
 _RELEASE_SECONDS = 1.0
 _PAUSE_SECONDS = 1.0
 """Before what the writer has refused, or did not answer, is tried again."""
@@ -230,9 +230,9 @@ class Reactor:
         return ClaimReaction(**run.key, ttl_ms=reaction.ttl_ms, attempts_max=reaction.attempts, runs_max=reaction.runs)
 
     async def _work(self, run: _Run) -> None:
-        renewing = self._desk.spawn(self._renew(run), f"renew-{run.reaction.name}")
         try:
-            await self._finish(run, await _result(run.reaction.work, self._event(run.path)))
+            async with renewed(self._desk, self._claim(run), ttl_ms=run.reaction.ttl_ms):
+                await self._finish(run, await _result(run.reaction.work, self._event(run.path)))
         except asyncio.CancelledError:
             await self._let_go(run)
             raise
@@ -241,9 +241,6 @@ class Reactor:
         except Exception as error:
             logger.exception("reaction %s failed at %s", run.reaction.name, run.path)
             await self._fail(run, error)
-        finally:
-            renewing.cancel()
-            await asyncio.wait([renewing])
 
     def _event(self, path: str) -> Event:
         return Event(path, path.partition("/")[2] or None, value_at(self._state, path))
@@ -270,16 +267,6 @@ class Reactor:
                 await self._desk.session.link.coordinate(self._desk.agent, (ReleaseReaction(**run.key),))
         except (BoardError, TimeoutError) as error:
             logger.info("reaction %s is free when its claim runs out: %s", run.reaction.name, error)
-
-    async def _renew(self, run: _Run) -> None:
-        while True:
-            await asyncio.sleep(run.reaction.ttl_ms / 1000 / _RENEWALS_PER_TTL)
-            try:
-                if not await self._desk.ask_one(self._claim(run)):
-                    return
-            except BoardError as error:
-                logger.warning("reaction %s was not renewed: %s", run.reaction.name, error)
-                return
 
 
 async def _result(work: Work, event: Event) -> Patch | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import hashlib
@@ -29,11 +28,12 @@ from crdt_board.coordination.steps import (
 )
 from crdt_board.errors import BadRequest
 from crdt_board.limits import check_name
+from crdt_board.team.claiming import claimed
 from crdt_board.team.desk import Desk, new_token
 from crdt_board.team.effects import fitting_key
+from crdt_board.team.keeping import give_up, renewed
 from crdt_board.team.leases import Lease
 from crdt_board.team.outputs import Outputs, comparable
-from crdt_board.team.renewing import give_up, renewed
 from crdt_board.views import Patch
 
 T = TypeVar("T")
@@ -162,47 +162,24 @@ class StepRun:
         outer = _running.get()
         if any(step.session is self._desk.session and step.record.name == self._name for step in outer):
             raise BadRequest(f"step {self._name} is a part of itself, and would wait for its own end")
-        while True:
-            found = self._known() or await self._begin()
-            if found.state == "done":
-                check_same_step(found, self._fingerprint)
-                return outputs.read(found.output, _OUTPUT)
-            if found.token == self._token:
-                return outputs.read(await self._run(found, function, outputs), _OUTPUT)
-            await self._ended(found.token)
-
-    def _known(self) -> StepRecord | None:
-        """The record of the step when it is done, as far as this replica knows."""
-        found = self._desk.ledger.get(StepRecord, self._name)
-        return found if found is not None and found.state == "done" else None
-
-    async def _ended(self, token: str) -> None:
-        """Wait until the step is not run under ``token`` any more."""
-
-        def has_ended() -> bool:
-            found = self._desk.ledger.get(StepRecord, self._name)
-            return found is None or found.state != "running" or found.token != token
-
-        await self._desk.until(has_ended)
-
-    async def _begin(self) -> StepRecord:
-        begin = BeginStep(name=self._name, token=self._token, fingerprint=self._fingerprint, ttl_ms=self._ttl_ms)
-        try:
-            return StepRecord.model_validate(await self._desk.ask_one(begin))
-        except asyncio.CancelledError as error:
-            await give_up(self._desk, ReleaseStep(name=self._name, token=self._token), error)
-            raise
+        named = {"name": self._name, "token": self._token}
+        begin = BeginStep(**named, fingerprint=self._fingerprint, ttl_ms=self._ttl_ms)
+        found = await claimed(self._desk, StepRecord, self._name, begin, ReleaseStep(**named))
+        check_same_step(found, self._fingerprint)
+        output = found.output if found.state == "done" else await self._run(found, function, outputs)
+        return outputs.read(output, _OUTPUT)
 
     async def _run(self, record: StepRecord, function: Callable[[], Any], outputs: Outputs) -> JsonValue:
         renewal = RenewStep(name=self._name, token=self._token, ttl_ms=self._ttl_ms)
         try:
-            async with renewed(self._desk, renewal, self._ttl_ms):
+            async with renewed(self._desk, renewal, ttl_ms=self._ttl_ms):
                 with _inside(RunningStep(self._desk.session, record)):
                     result = function()
                     result = await result if inspect.isawaitable(result) else result
                 return await self._finish(result, outputs)
         except BaseException as error:
-            await give_up(self._desk, ReleaseStep(name=self._name, token=self._token), error)
+            release = ReleaseStep(name=self._name, token=self._token)
+            await give_up(self._desk, release, error, ttl_ms=self._ttl_ms)
             raise
 
     async def _finish(self, result: Any, outputs: Outputs) -> JsonValue:

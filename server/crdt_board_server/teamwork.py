@@ -37,7 +37,8 @@ async def decide(host: BoardHost, board_id: str, request: TeamRequest) -> BaseMo
 
 async def leases_of(host: BoardHost, board_id: str) -> list[BoardLease]:
     """What is held on a board now, in alphabetical order."""
-    return [BoardLease.of(lease) for lease in sorted(await _records(host, board_id, LeaseRecord), key=_name)]
+    held = (lease for lease in await _records(host, board_id, LeaseRecord) if lease.holders)
+    return [BoardLease.of(lease) for lease in sorted(held, key=_name)]
 
 
 async def tasks_of(

@@ -197,7 +197,7 @@ def _address(request: Request, limits: Limits) -> tuple[str, str]:
     """The board id and the agent's name in the address of a request: ``/ws/<board>?agent=<name>``.
 
     Raises:
-        InvalidBoardId, LimitExceeded: the address does not name a board, or the agent's name is not one.
+        InvalidBoardId, InvalidValue, LimitExceeded: the address does not name a board, or the agent's name is not one.
     """
     path, _, query = request.path.partition("?")
     board_id = check_board_id(unquote(path.removeprefix(_PATH_PREFIX)) if path.startswith(_PATH_PREFIX) else "", limits)

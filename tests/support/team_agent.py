@@ -31,6 +31,13 @@ class TeamAgent:
         fence: int = self._lease.fence
         return fence
 
+    async def line(self, name: str, count: int) -> None:
+        """Wait until so many stand in line for a lease."""
+        board = self._board
+        await board.wait_for(
+            lambda _state: any(each.name == name and len(each.waiting) == count for each in board.leases)
+        )
+
     async def commit_held(self, title: str) -> Any:
         """Commit under the lease; returns the version, or the code of the error."""
         try:
