@@ -187,9 +187,15 @@ class ServerSource:
         on_progress(1, 1)
         return CompactionReport.model_validate_json(answer.content)
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
-        headers, content = {"content-type": EXPORT_TYPE}, _content_of(file, on_progress)
-        answer = await self._ask("POST", "/api/imports", content=content, headers=headers, timeout=_FILE_TIMEOUT)
+    async def import_(self, file: BinaryIO, on_progress: Progress, *, board_id: str | None = None) -> ImportedBoardInfo:
+        answer = await self._ask(
+            "POST",
+            "/api/imports",
+            params={} if board_id is None else {"as": board_id},
+            content=_content_of(file, on_progress),
+            headers={"content-type": EXPORT_TYPE},
+            timeout=_FILE_TIMEOUT,
+        )
         return ImportedBoardInfo.model_validate_json(answer.content)
 
     async def _get(self, kind: type[_Answer], address: str, **parameters: Any) -> _Answer:

@@ -118,7 +118,9 @@ class Source(Protocol):
         self, board_id: str, file: BinaryIO, on_progress: Progress, *, with_artifacts: bool = True
     ) -> None: ...
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo: ...
+    async def import_(self, file: BinaryIO, on_progress: Progress, *, board_id: str | None = None) -> ImportedBoardInfo:
+        """Under its own name when ``board_id`` is None."""
+        ...
 
 
 @contextlib.asynccontextmanager
@@ -147,17 +149,19 @@ async def open_source(db: Path, url: str | None, place: str | None = None) -> As
         yield StoreSource(host)
 
 
-async def import_into_new(db: Path, place: str | None, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
+async def import_into_new(
+    db: Path, place: str | None, file: BinaryIO, on_progress: Progress, *, board_id: str | None = None
+) -> ImportedBoardInfo:
     """Make the database ``db`` with the board of an export in it, which is verified before.
 
     Raises:
         BoardExists: somebody else has made them meanwhile.
         StoreUnavailable: the file cannot be made.
-        BadRequest, LimitExceeded, BoardCorrupt: as `import_board`.
+        BadRequest, LimitExceeded, BoardCorrupt, InvalidBoardId: as `import_board`.
     """
     artifacts = open_artifacts(place or beside(db))
     try:
-        export = await read_export(file, on_progress, artifacts=artifacts)
+        export = await read_export(file, on_progress, board_id=board_id, artifacts=artifacts)
         store = await SqliteStore.open(db)
         try:
             return ImportedBoardInfo.of_imported(await add_board(store, export, artifacts))
@@ -278,8 +282,8 @@ class StoreSource:
         artifacts = self._host.artifacts if with_artifacts else None
         await export_board(self._store, check_board_id(board_id), file, on_progress, artifacts=artifacts)
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
-        made = await import_board(self._store, file, on_progress, artifacts=self._host.artifacts)
+    async def import_(self, file: BinaryIO, on_progress: Progress, *, board_id: str | None = None) -> ImportedBoardInfo:
+        made = await import_board(self._store, file, on_progress, board_id=board_id, artifacts=self._host.artifacts)
         return ImportedBoardInfo.of_imported(made)
 
     async def _history(self, board_id: str) -> BoardHistory:
