@@ -32,6 +32,7 @@ from crdt_board_server.terminal import (
     run,
     show_time,
     version_of,
+    visible,
 )
 
 _Shown = TypeVar("_Shown", bound=BaseModel)
@@ -145,8 +146,8 @@ def blame(
     for each in found:
         color = colors.setdefault(each.agent, _COLORS[len(colors) % len(_COLORS)])
         when = f"version {each.version} ({each.step})" if each.version else f"entry {each.seq}"
-        out.print(Text.assemble((f"{each.agent}, {when}, {show_time(each.time_ms)}", f"bold {color}")))
-        out.print(Text("\n".join(f"  {line}" for line in each.text.split("\n")), style=color))
+        out.print(Text(visible(f"{each.agent}, {when}, {show_time(each.time_ms)}"), style=f"bold {color}"))
+        out.print(Text("\n".join(f"  {line}" for line in visible(each.text).split("\n")), style=color))
 
 
 def watch(
@@ -251,4 +252,4 @@ def _print_edits(edits: Sequence[PathEdit]) -> None:
         step = f"version {each.version} ({each.step})" if each.version else "in no version yet"
         out.print(Text.assemble((each.agent, "bold"), f", {show_time(each.time_ms)}, entry {each.seq}, {step}"))
         for difference in each.differences:
-            out.print("\n".join(f"  {line}" for line in str(difference).splitlines()), markup=False)
+            out.print(Text("\n".join(f"  {line}" for line in visible(str(difference)).split("\n"))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Annotated, cast, get_args
 
 import typer
@@ -37,6 +36,7 @@ from crdt_board_server.terminal import (
     Server,
     age_of,
     deciding,
+    one_of,
     out,
     plain,
     print_json,
@@ -72,7 +72,7 @@ def list_(
     """List the tasks of a board, in the order in which they were put."""
 
     async def look(source: Source) -> list[Task]:
-        states = [cast(TaskState, _one_of(each, get_args(TaskState))) for each in state or []]
+        states = [cast(TaskState, one_of(each, get_args(TaskState))) for each in state or []]
         return await source.team.tasks(board, states=states, queue=queue, limit=limit)
 
     found = run(db, url, look)
@@ -269,7 +269,7 @@ def clear(
     seconds = 0.0 if older_than is None else age_of("--older-than", older_than).total_seconds()
 
     def request() -> TeamRequest:
-        states = [cast(FinishedState, _one_of(each, get_args(FinishedState))) for each in state or []]
+        states = [cast(FinishedState, one_of(each, get_args(FinishedState))) for each in state or []]
         return ClearRequest(
             keys=keys or None,
             queue=queue,
@@ -314,12 +314,6 @@ def _json(text: str, what: str) -> JsonValue:
     except (ValueError, RecursionError) as error:
         raise BadRequest(f'{what} must be JSON, like \'{{"file": "a.py"}}\': {error}') from None
     return content
-
-
-def _one_of(state: str, states: Sequence[str]) -> str:
-    if state not in states:
-        raise BadRequest(f"--state {state}: choose one of {', '.join(states)}")
-    return state
 
 
 def _pair(text: str) -> tuple[str, JsonValue]:
