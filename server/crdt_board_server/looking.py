@@ -14,6 +14,7 @@ from rich.text import Text
 
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.history import PathEdit
+from crdt_board_server.api.answers import WatchedEntry
 from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
@@ -23,6 +24,7 @@ from crdt_board_server.terminal import (
     Board,
     Database,
     Server,
+    json_text,
     out,
     plain,
     print_diff,
@@ -160,22 +162,33 @@ def watch(
     url: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the entries of a board as they become durable, until Ctrl-C; with --json one object a line."""
+    """Print the entries of a board as they become durable, until Ctrl-C; with --json one object a line.
+
+    Of one that changed leases, tasks or the like it says who did what.
+    """
 
     async def look(source: Source) -> None:
         begin = (await source.board(board)).seq if after is None else after
         async for entry in source.watch(board, begin):
             if as_json:
-                typer.echo(entry.model_dump_json(exclude_none=True))
+                typer.echo(json_text(entry.model_dump(mode="json", exclude_none=True)))
             else:
-                what = Text.assemble(
-                    (entry.author, "bold"), f" {entry.kind}", style="" if entry.kind != "commit" else "green"
-                )
-                where = [Text(", ".join(entry.paths))] if entry.paths else []
-                out.print(Text(f"{entry.seq} {show_time(entry.time_ms)} "), what, *where)
+                _print_entry(entry)
 
     with contextlib.suppress(KeyboardInterrupt):
         run(db, url, look)
+
+
+def _print_entry(entry: WatchedEntry) -> None:
+    when = f"{entry.seq} {show_time(entry.time_ms)}"
+    if entry.deeds:
+        told = [each.text for each in entry.deeds] + ["and more"] * entry.more_deeds
+        out.print(Text(when), Text(visible("; ".join(told))))
+        return
+    style = "" if entry.kind != "commit" else "green"
+    what = Text.assemble((visible(entry.author), "bold"), f" {entry.kind}", style=style)
+    where = [Text(visible(", ".join(entry.paths)).replace("\n", "\\n"))] if entry.paths else []
+    out.print(Text(when), what, *where)
 
 
 def violations(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:

@@ -29,9 +29,9 @@ from crdt_board_server.api.answers import (
     EditPage,
     ForkPage,
     ImportedBoardInfo,
-    JournalEntry,
     RetentionRules,
     ViolationPage,
+    WatchedEntry,
 )
 from crdt_board_server.approval_sources import ApprovalSource, ServedApprovals
 from crdt_board_server.effect_sources import EffectSource, ServedEffects
@@ -131,7 +131,7 @@ class ServerSource:
         body = {"key": key, "agent": agent}
         await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/dismissals", json=body)
 
-    async def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+    async def watch(self, board_id: str, after: int) -> AsyncIterator[WatchedEntry]:
         address = f"/api/boards/{check_board_id(board_id)}/events"
         try:
             async with self._client.stream("GET", address, params={"after": after}, timeout=None) as answer:
@@ -146,7 +146,7 @@ class ServerSource:
                     elif name == "data" and event == "error":
                         raise from_details(json.loads(value))
                     elif name == "data":
-                        yield JournalEntry.model_validate_json(value)
+                        yield WatchedEntry.model_validate_json(value)
         except httpx.HTTPError as error:
             raise ConnectionFailed(f"lost {self._address}: {str(error) or type(error).__name__}") from error
 

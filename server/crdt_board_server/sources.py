@@ -23,6 +23,7 @@ from crdt_board.history import (
     Stretch,
     Verification,
 )
+from crdt_board.history.narration import Narrator
 from crdt_board.host import BoardHost
 from crdt_board.imports import add_board, import_board, read_export
 from crdt_board.limits import check_board_id
@@ -35,7 +36,7 @@ from crdt_board_server.api.answers import (
     BoardState,
     BoardViolation,
     ImportedBoardInfo,
-    JournalEntry,
+    WatchedEntry,
 )
 from crdt_board_server.approval_sources import ApprovalSource, StoredApprovals
 from crdt_board_server.effect_sources import EffectSource, StoredEffects
@@ -100,7 +101,7 @@ class Source(Protocol):
 
     async def dismiss(self, board_id: str, key: str, agent: str) -> None: ...
 
-    def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+    def watch(self, board_id: str, after: int) -> AsyncIterator[WatchedEntry]:
         """The entries after ``after``, and from then on each as it becomes durable."""
         ...
 
@@ -266,12 +267,14 @@ class StoreSource:
                     return
         raise NotFound(f"no violation {key} stands on board {board_id}")
 
-    async def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+    async def watch(self, board_id: str, after: int) -> AsyncIterator[WatchedEntry]:
+        narrator = Narrator(self._store, board_id)
         while True:
             page = await self._store.entries(board_id, after=after, limit=_PAGE)
+            told = await narrator.tell(page)
             for entry in page:
                 after = entry.seq
-                yield JournalEntry.of(entry, payload=False)
+                yield WatchedEntry.telling(entry, told.get(entry.seq, ()))
             if not page:
                 await self.board(board_id)
                 await asyncio.sleep(_POLL_SECONDS)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from crdt_board.control import refusal
 from crdt_board.errors import BadRequest, BoardError
+from crdt_board.history.narration import Narrator
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
 from crdt_board.publishing import PublishedEntry
+from crdt_board.store.contract import Store
 from crdt_board.store.lookup import existing_head
-from crdt_board_server.api.answers import JournalEntry
+from crdt_board_server.api.answers import WatchedEntry
 from crdt_board_server.api.parameters import BoardId, Version
 from crdt_board_server.api.problems import problem_responses
 
@@ -44,6 +47,7 @@ class _Bell:
 
 def add_watching(routes: APIRouter, host: BoardHost) -> None:
     """Add the route to ``routes``, for the boards of ``host``."""
+    narrators: WeakValueDictionary[str, Narrator] = WeakValueDictionary()  # those of boards that somebody watches
 
     # Whatever is wrong with a request must be found before the stream begins.
     async def begin_of(board_id: BoardId, after: Version | None = None, last_event_id: LastEventId = None) -> int:
@@ -56,7 +60,8 @@ def add_watching(routes: APIRouter, host: BoardHost) -> None:
         "/boards/{board_id}/events",
         summary="The entries of a board as they become durable, as server-sent events",
         description="Each event has the entry's `seq` as its id and its kind as its name; begins after entry `after`, "
-        "or with what comes next. A client that connects again goes on where it was. An event `error` ends the stream.",
+        "or with what comes next. A client that connects again goes on where it was. `deeds` say who did what in an "
+        "entry of coordination. An event `error` ends the stream.",
         response_class=EventSourceResponse,
         responses=problem_responses(404, 410),
     )
@@ -65,10 +70,11 @@ def add_watching(routes: APIRouter, host: BoardHost) -> None:
     ) -> AsyncIterator[ServerSentEvent]:
         async with host.board(board_id) as engine:
             bell = _Bell()
+            narrator = narrators.setdefault(board_id, Narrator(host.store, board_id))
             engine.add_listener(bell)
             request.app.state.bells.add(bell.rung)
             try:
-                async for event in _entries(host, board_id, begin, bell, request.app.state.stopping):
+                async for event in _entries(host.store, narrator, begin, bell, request.app.state.stopping):
                     yield event
             finally:
                 request.app.state.bells.discard(bell.rung)
@@ -76,13 +82,14 @@ def add_watching(routes: APIRouter, host: BoardHost) -> None:
 
 
 async def _entries(
-    host: BoardHost, board_id: str, after: int, bell: _Bell, stopping: asyncio.Event
+    store: Store, narrator: Narrator, after: int, bell: _Bell, stopping: asyncio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     while not stopping.is_set():
         bell.rung.clear()
         # Without the payloads: a stream that nobody reads holds its page for as long as it is open.
-        entries = await host.store.entries(board_id, after=after, limit=_PAGE_ENTRIES)
-        page = [JournalEntry.of(entry, payload=False) for entry in entries]
+        entries = await store.entries(narrator.board_id, after=after, limit=_PAGE_ENTRIES)
+        told = await narrator.tell(entries)
+        page = [WatchedEntry.telling(entry, told.get(entry.seq, ())) for entry in entries]
         del entries
         for entry in page:
             after = entry.seq
