@@ -303,3 +303,31 @@ async def test_a_board_in_a_file_has_tasks_without_a_server(tmp_path: Path) -> N
         await run("tasks", "put", BOARD, "7", "--db", str(file))
         async with asyncio.timeout(15), ann.tasks.claim() as task:
             assert task.payload == 7
+
+
+@pytest.mark.parametrize("content", [r'{"\ud800": 1}', r'{"x": [{"y\udfff": 2}]}'])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("tasks", '{"payload": %s}', "put_task/payload"),
+        ("tasks/claim", '{"where": %s}', "claim_task/where"),
+        ("approvals", '{"question": "q?", "payload": %s}', "ask_approval/payload"),
+        ("commits", '{"step": "s", "output": %s}', "output"),
+        ("commits", '{"step": "s", "handoff": %s}', "handoff"),
+        ("commits", '{"step": "s", "patch": {"scores": %s}}', "scores"),
+        ("resolutions", '{"effect": "mail", "key": "k", "took_place": true, "result": %s}', "result"),
+    ],
+)
+async def test_a_key_that_is_no_unicode_is_refused(
+    client: httpx.AsyncClient, place: Place, case: tuple[str, str, str], content: str
+) -> None:
+    """As a value is: with the path, and nothing is written; it does not become another key."""
+    route, body, path = case
+    before = await place.entries()
+    headers = {"content-type": "application/json"}
+    answer = await client.post(f"{ADDRESS}/{route}", content=body % content, headers=headers)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "invalid_value")
+    assert problem["data"]["path"].startswith(path)
+    assert "has a key with a lone surrogate at position" in problem["detail"]
+    assert await place.entries() == before
