@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from crdt_board.addresses import http_address
 from crdt_board.artifacts.opening import beside, open_artifacts
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import BadRequest, NotFound
@@ -135,9 +136,7 @@ async def open_source(db: Path, url: str | None, place: str | None = None) -> As
         StoreUnavailable: the file is no database of boards.
     """
     if url is not None:
-        address = url.rstrip("/").replace("ws://", "http://", 1).replace("wss://", "https://", 1)
-        if not address.startswith(("http://", "https://")):
-            raise BadRequest(f"{url!r} is not the address of a server: use http://host:port")
+        address = http_address(url)
         if place is not None:
             raise BadRequest("--artifacts is for a database file; the server at --url has its own place")
         from crdt_board_server.server_source import open_server  # noqa: PLC0415 - a tenth of what the command starts in

@@ -54,7 +54,7 @@ Server = Annotated[
         "--url",
         envvar="CRDT_BOARD_URL",
         callback=_named,
-        help="A server, as http://host:port, instead of a file.",
+        help="A server, as http://host:port or ws://host:port, instead of a file.",
     ),
 ]
 Place = Annotated[
