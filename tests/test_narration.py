@@ -23,6 +23,8 @@ from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board.team.reactions import Event
+from crdt_board_client import connect
+from support.server import ServerProcess
 from support.serving import serving
 from support.waiting import DEADLINE_SECONDS, eventually
 
@@ -291,3 +293,20 @@ async def test_the_event_stream_tells_all_who_watch(tmp_path: Path) -> None:
         await asyncio.gather(*readers, return_exceptions=True)
         expected = [f"ann puts task t{number}" for number in range(4)]
         assert founds == [expected[1:], expected[1:], expected]
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_stream_is_no_failure(server: ServerProcess) -> None:
+    """It has read one event of many: nothing is in the server's log, and the server stops in order."""
+    async with connect(server.url, BOARD, Report, agent="ann") as ann:
+        for number in range(300):
+            ann.state.scores["a"] = number
+            await ann.flush()
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        for _ in range(5):
+            async with client.stream("GET", f"/api/boards/{BOARD}/events", params={"after": 0}) as answer:
+                async for line in answer.aiter_lines():
+                    if line.startswith("data: "):
+                        break
+        assert (await client.get("/healthz")).status_code == 200
+    await server.stop()
+    assert "failed" not in server.log()
