@@ -331,3 +331,29 @@ async def test_a_key_that_is_no_unicode_is_refused(
     assert problem["data"]["path"].startswith(path)
     assert "has a key with a lone surrogate at position" in problem["detail"]
     assert await place.entries() == before
+
+
+async def test_tables_are_short_and_a_text_is_told_in_few_pieces(where: list[str], place: Place) -> None:
+    """A long result is cut off, and there as JSON; what a model wrote token by token is one piece of a version."""
+    async with place.open(Report, "ann") as ann, place.open(Report, "bob") as bob:
+        await ann.tasks.put({}, key="t")
+        async with ann.tasks.claim() as task:
+            await task.complete("\x9b" + "y" * 5_000)
+        for token in ("One ", "sen", "ten", "ce."):
+            ann.state.draft.append(token)
+            await ann.flush()
+        await ann.commit("write")
+        await bob.wait_for(lambda state: len(state.draft) == 13, timeout=DEADLINE_SECONDS)
+        bob.state.draft.append(" Two.")
+        await bob.commit("more")
+    listed = await run("tasks", "list", BOARD, *where)
+    assert max(map(len, listed.splitlines())) < 300
+    assert ("\x9b" in listed, "y…" in listed) == (False, True)
+    whole = await run("tasks", "list", BOARD, "--json", *where)
+    assert ("\x9b" in whole, json.loads(whole)[0]["result"]) == (False, "\x9b" + "y" * 5_000)
+    blamed = await run("blame", BOARD, "draft", *where)
+    assert blamed == "ann, version 2 (write)\n  One sentence.\nbob, version 3 (more)\n   Two.\n"
+    code, _, problems = await asyncio.to_thread(
+        crdt_board, "resolve", BOARD, "mail", "k", "--took-place", "--result", "[" * 100_000, *where
+    )
+    assert (code, problems.count("\n"), "--result is not JSON" in problems) == (1, 1, True)

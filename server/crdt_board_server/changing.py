@@ -129,9 +129,8 @@ def restore(
         return await source.restore(board, await version_of(source, board, version), agent)
 
     made = run(db, url, make)
-    _print_made(
-        made, as_json, f"{made.pointer} has the state of {version}; changed: {', '.join(made.fields) or 'nothing'}"
-    )
+    changed = ", ".join(made.fields) or "nothing"
+    _print_made(made, as_json, f"{made.pointer} has the state of version {version}; changed: {changed}")
 
 
 def compact(

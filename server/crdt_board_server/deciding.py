@@ -32,6 +32,7 @@ from crdt_board_server.terminal import (
     print_json,
     print_table,
     run,
+    short,
     show_time,
     visible,
 )
@@ -185,7 +186,7 @@ def _row(approval: BoardApproval) -> tuple[str, ...]:
         approval.board,
         approval.id,
         _state_of(approval),
-        " ".join(approval.question.split()),
+        short(" ".join(approval.question.split())),
         " | ".join(approval.options),
         ", ".join(approval.about),
         approval.agent,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.history import PathEdit
+from crdt_board.history import PathEdit, Stretch
 from crdt_board_server.api.answers import WatchedEntry
 from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
@@ -27,6 +27,7 @@ from crdt_board_server.terminal import (
     json_text,
     out,
     plain,
+    print_colored_json,
     print_diff,
     print_json,
     print_table,
@@ -83,7 +84,7 @@ def show(
         return
     step = f" ({escape(found.checkpoint.step)})" if found.checkpoint else ""
     out.print(f"[bold]{escape(info.id)}[/] version {found.version}{step}, entry {found.seq} of {info.seq}")
-    out.print_json(json.dumps(found.state))
+    print_colored_json(found.state)
 
 
 def history(
@@ -135,7 +136,7 @@ def blame(
     url: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show who wrote each stretch of a text."""
+    """Show who wrote each stretch of a text, and in which version; with --json in which entry, and when."""
 
     async def look(source: Source) -> Any:
         return await source.blame(board, path, None if at is None else await version_of(source, board, at))
@@ -145,11 +146,18 @@ def blame(
         print_json([plain(each) for each in found])
         return
     colors: dict[str, str] = {}
-    for each in found:
-        color = colors.setdefault(each.agent, _COLORS[len(colors) % len(_COLORS)])
-        when = f"version {each.version} ({each.step})" if each.version else f"entry {each.seq}"
-        out.print(Text(visible(f"{each.agent}, {when}, {show_time(each.time_ms)}"), style=f"bold {color}"))
-        out.print(Text("\n".join(f"  {line}" for line in visible(each.text).split("\n")), style=color))
+    for (agent, when), stretches in groupby(found, key=_who_and_when):
+        color = colors.setdefault(agent, _COLORS[len(colors) % len(_COLORS)])
+        text = visible("".join(each.text for each in stretches))
+        out.print(Text(visible(f"{agent}, {when}"), style=f"bold {color}"))
+        out.print(Text("\n".join(f"  {line}" for line in text.split("\n")), style=color))
+
+
+def _who_and_when(stretch: Stretch) -> tuple[str, str]:
+    """What is printed above a stretch: a model writes a text in many, of which nobody wants to see each."""
+    if stretch.version:
+        return stretch.agent, f"version {stretch.version} ({stretch.step})"
+    return stretch.agent, f"entry {stretch.seq}, {show_time(stretch.time_ms)}"
 
 
 def watch(

@@ -148,7 +148,7 @@ class ServerSource:
                     elif name == "data":
                         yield WatchedEntry.model_validate_json(value)
         except httpx.HTTPError as error:
-            raise ConnectionFailed(f"lost {self._address}: {str(error) or type(error).__name__}") from error
+            raise self._lost(error) from error
 
     async def export(
         self, board_id: str, file: BinaryIO, on_progress: Progress, *, with_artifacts: bool = True
@@ -168,7 +168,7 @@ class ServerSource:
                     done += len(chunk)
                     on_progress(done, size)
         except httpx.HTTPError as error:
-            raise ConnectionFailed(f"lost {self._address}: {str(error) or type(error).__name__}") from error
+            raise self._lost(error) from error
 
     async def retention(self, board_id: str) -> Retention:
         return (await self._get(RetentionRules, f"/api/boards/{check_board_id(board_id)}/retention")).policy
@@ -206,12 +206,18 @@ class ServerSource:
         try:
             answer = await self._client.request(method, address, **content)
         except httpx.HTTPError as error:
-            raise ConnectionFailed(
-                f"no CRDT Board server answers at {self._address} ({error}); start one with `crdt-board serve`"
-            ) from error
+            raise self._lost(error) from error
         if answer.is_success:
             return answer
         raise self._problem(answer)
+
+    def _lost(self, error: httpx.HTTPError) -> ConnectionFailed:
+        reason = str(error) or type(error).__name__
+        if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            return ConnectionFailed(f"lost {self._address}: {reason}")
+        return ConnectionFailed(
+            f"no CRDT Board server answers at {self._address} ({reason}); start one with `crdt-board serve`"
+        )
 
     def _problem(self, answer: httpx.Response) -> BoardError:
         if answer.headers.get("content-type", "").startswith("application/problem+json"):

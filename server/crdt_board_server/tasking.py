@@ -36,12 +36,15 @@ from crdt_board_server.terminal import (
     Server,
     age_of,
     deciding,
+    json_text,
     one_of,
     out,
     plain,
+    print_colored_json,
     print_json,
     print_table,
     run,
+    short,
     show_time,
 )
 
@@ -150,7 +153,7 @@ def claim(
     else:
         what = f"attempt {answer.task.attempt} of {answer.task.attempts}, until {show_time(answer.task.expires_ms)}"
         out.print(Text(f"{answer.task.key}: {what}\ntoken {answer.token}"))
-        out.print_json(json.dumps(answer.task.payload))
+        print_colored_json(answer.task.payload)
     if answer.task is None:
         raise typer.Exit(EXIT_FAILURE)
 
@@ -297,15 +300,15 @@ def _remark(task: Task) -> str:
     """What there is to say about the state of a task."""
     match task.state:
         case "blocked":
-            return f"waits for {', '.join(task.waiting_for)}"
+            return short(f"waits for {', '.join(task.waiting_for)}")
         case "delayed":
             return f"until {show_time(task.not_before_ms or 0)}"
         case "claimed":
             return f"until {show_time(task.expires_ms or 0)}"
         case "done":
-            return "" if task.result is None else json.dumps(task.result, ensure_ascii=False)
+            return "" if task.result is None else short(json_text(task.result))
         case _:
-            return task.error or ""
+            return short(task.error or "")
 
 
 def _json(text: str, what: str) -> JsonValue:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
+from rich.highlighter import JSONHighlighter
 from rich.markup import escape
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
@@ -83,6 +84,8 @@ DATABASE = Path("boards.db")
 
 _WIDTH_OF_FILES = 240
 """Columns of a table that no terminal shows, so that a script finds every row on one line."""
+
+_CELL_CHARS_MAX = 200
 
 _UNSAFE = re.compile(r"[^ -~\n]")
 
@@ -206,6 +209,16 @@ def plain(answer: BaseModel) -> Any:
 
 def print_json(content: Any) -> None:
     typer.echo(json_text(content, indent=2))
+
+
+def print_colored_json(content: Any) -> None:
+    """For people; nothing in it steers the terminal."""
+    out.print(JSONHighlighter()(json_text(content, indent=2)))
+
+
+def short(text: str) -> str:
+    """``text`` for a cell of a table, cut off when it is long; as JSON it is there as a whole."""
+    return text if len(text) <= _CELL_CHARS_MAX else f"{text[: _CELL_CHARS_MAX - 1]}…"
 
 
 def json_text(content: Any, *, indent: int | None = None) -> str:

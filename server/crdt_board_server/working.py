@@ -28,6 +28,7 @@ from crdt_board_server.terminal import (
     print_json,
     print_table,
     run,
+    short,
     show_time,
     visible,
 )
@@ -130,7 +131,7 @@ def reactions(
 
 def _remark(reaction: BoardReaction) -> str:
     until = f"until {show_time(reaction.until_ms)}" if reaction.until_ms is not None else ""
-    return f"{until}: {reaction.error}" if until and reaction.error else until or reaction.error
+    return short(f"{until}: {reaction.error}" if until and reaction.error else until or reaction.error)
 
 
 def agents(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
