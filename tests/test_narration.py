@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -27,6 +26,7 @@ from crdt_board_client import connect
 from support.server import ServerProcess
 from support.serving import serving
 from support.waiting import DEADLINE_SECONDS, eventually
+from support.web import web_client
 
 BOARD = "job"
 HOUR_MS = 3_600_000
@@ -268,7 +268,7 @@ async def test_the_event_stream_tells_all_who_watch(tmp_path: Path) -> None:
     """Those who are there, and one who reads from the beginning meanwhile."""
     async with (
         serving(await SqliteStore.open(tmp_path / "boards.db")) as served,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client,
+        web_client(served.url) as client,
         open_board(served.host, BOARD, Report, agent="ann") as ann,
     ):
         await ann.tasks.put({}, key="t0")
@@ -301,7 +301,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_is_no_failure(serv
         for number in range(300):
             ann.state.scores["a"] = number
             await ann.flush()
-    async with httpx.AsyncClient(base_url=server.http) as client:
+    async with web_client(server.http) as client:
         for _ in range(5):
             async with client.stream("GET", f"/api/boards/{BOARD}/events", params={"after": 0}) as answer:
                 async for line in answer.aiter_lines():

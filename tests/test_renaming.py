@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +21,7 @@ from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.cli import app
 from support.serving import serving
+from support.web import web_client
 
 BOARD, COPY = "job", "job-copy"
 
@@ -171,7 +171,7 @@ async def test_the_command_and_the_route_make_copies(tmp_path: Path) -> None:
             assert (code, said, problems) == (0, f"made board {name} at version 5\n", "")
             code, said, _ = await crdt_board("verify", name, "--json", *where)
             assert (code, json.loads(said)["problems"]) == (0, [])
-        async with httpx.AsyncClient(base_url=server) as client:
+        async with web_client(server) as client:
             made = await client.post("/api/imports", params={"as": "d"}, content=file.read_bytes())
             assert (made.status_code, made.json()["id"], made.json()["version"]) == (201, "d", 5)
             refused = await client.post("/api/imports", params={"as": "no/id"}, content=file.read_bytes())
