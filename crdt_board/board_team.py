@@ -13,6 +13,7 @@ from crdt_board.board_once import BoardOnce
 from crdt_board.commit_arguments import check_number
 from crdt_board.coordination.approvals import DEFAULT_OPTIONS, ApprovalRecord, Decision
 from crdt_board.coordination.leases import LeaseRecord
+from crdt_board.coordination.reactions import PATH_CHARS_MAX, ReactionRecord, RetryReaction
 from crdt_board.coordination.records import NAME_CHARS_MAX
 from crdt_board.limits import check_name
 from crdt_board.paths import field_of
@@ -128,6 +129,28 @@ class BoardTeam(BoardOnce):
             return work
 
         return register
+
+    @property
+    def reactions(self) -> list[ReactionRecord]:
+        """What has run or is to run again of all reactions, at each place, as this replica knows it, by name and path.
+
+        ``state`` is one of *armed*, *running*, *waiting*, *done* and *failed*; ``error`` says why it failed.
+        """
+        return sorted(self._desk.ledger.all(ReactionRecord).values(), key=lambda record: record.name)
+
+    async def retry_reaction(self, name: str, path: str) -> ReactionRecord:
+        """Have a reaction run again that failed at a place, or that waits to be tried again. Durable on return.
+
+        It has all its attempts and runs again. Whoever has the reaction runs it, if its condition holds there.
+
+        Raises:
+            Conflict: it is being run, or it is done.
+            NotFound: it has not run there.
+        """
+        operation = RetryReaction(
+            name=check_name(name, "name", REACTION_CHARS_MAX), path=check_name(path, "path", PATH_CHARS_MAX)
+        )
+        return ReactionRecord.model_validate(await self._desk.ask_one(operation))
 
     def follow(
         self, name: str, path: str = "", *, start: Start = "beginning", own: bool = False, ttl: float = 30.0

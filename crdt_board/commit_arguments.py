@@ -12,7 +12,7 @@ from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import CommitRequest
 from crdt_board.errors import InvalidValue
 from crdt_board.values import from_validation_error
-from crdt_board.wire_values import check_text, invalid_value
+from crdt_board.wire_values import check_text, check_texts, invalid_value
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 _CONFIDENCE: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0, le=1, strict=True)])
@@ -42,6 +42,7 @@ def json_copy(value: JsonValue, name: str) -> JsonValue:
         return None
     try:
         copied = _JSON.validate_python(value)
+        check_texts(copied, name)
         canonical_json(copied)
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"{name} must be JSON: {error}", path=name, reason=str(error)) from None

@@ -22,7 +22,7 @@ from crdt_board.limits import Limits, check_name
 from crdt_board.paths import split_path
 from crdt_board.record_hashes import digest
 from crdt_board.updates import EMPTY_UPDATE
-from crdt_board.wire_values import invalid_value, to_wire
+from crdt_board.wire_values import check_wire, invalid_value
 
 
 class Coordinated(BaseModel):
@@ -64,7 +64,9 @@ def check_operations(agent: str, operations: Sequence[Operation], limits: Limits
         )
     for operation in operations:
         try:
-            content = to_wire(operation.model_dump(mode="json"), operation.op, big_integers_as_text=False)
+            content = check_wire(
+                operation.model_dump(), operation.op
+            )  # as JSON, pydantic replaces lone surrogates of keys
             size = len(canonical_json(content))
         except (ValueError, RecursionError) as error:
             reason = f"must be JSON that every reader reads alike: {error}"

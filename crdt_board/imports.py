@@ -19,8 +19,10 @@ from crdt_board.artifacts.threads import in_thread
 from crdt_board.errors import BadRequest, BoardCorrupt, BoardExists, LimitExceeded
 from crdt_board.export_lines import Announcement, Line, altered, announced_in, artifact_in, assembled, is_end
 from crdt_board.exports import Progress, no_progress
+from crdt_board.forks import new_epoch
 from crdt_board.history import BoardHistory
-from crdt_board.limits import DEFAULT_LIMITS, Limits
+from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
+from crdt_board.renaming import renamed
 from crdt_board.store.contract import BoardHead, NewBoard, Store
 from crdt_board.store.memory import MemoryStore
 
@@ -48,14 +50,19 @@ async def import_board(
     file: BinaryIO,
     on_progress: Progress = no_progress,
     *,
+    board_id: str | None = None,
     artifacts: ArtifactStore | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> ImportedBoard:
-    """Make the board that `export_board` wrote, under its own name and epoch.
+    """Make the board that `export_board` wrote, under its own name and epoch, or as a copy under ``board_id``.
 
     The board is verified before anything is written: hash, both chains, the state of every version. Then the artifacts
     are stored in ``artifacts``, each when its hash is right, and at last the board, in one transaction. So it never
-    points to what is still to come. A pointer to one of its versions stays valid. ``file`` is read once, in threads.
+    points to what is still to come. ``file`` is read once, in threads.
+
+    Under its own name it is the same board, and a pointer to one of its versions stays valid. Under another one it is
+    `renamed`: all its versions are there under their numbers, with other hashes, and pointers lead to the board that
+    was exported.
 
     After an error or a cancellation there is no board; some artifacts may be there, which a sweep removes and another
     import stores again.
@@ -66,11 +73,12 @@ async def import_board(
             ``import_line_bytes_max``, or more than ``import_artifacts_bytes_max``, or too large an artifact.
         BoardCorrupt: its hash is right and its content is not.
         BoardExists: there is a board of this name.
+        InvalidBoardId: ``board_id`` is not one.
     """
     reading = _Reading(file, limits, on_progress)
-    board_id = await reading.read_board()
-    if await store.head(board_id) is not None:
-        raise _exists(board_id)
+    name = await reading.read_board(board_id)
+    if await store.head(name) is not None:
+        raise _exists(name)
     return await add_board(store, await reading.read_artifacts(artifacts), artifacts)
 
 
@@ -78,16 +86,17 @@ async def read_export(
     file: BinaryIO,
     on_progress: Progress = no_progress,
     *,
+    board_id: str | None = None,
     artifacts: ArtifactStore | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Export:
     """What an export holds, verified; its artifacts are stored then, and the board is left to `add_board`.
 
     Raises:
-        BadRequest, LimitExceeded, BoardCorrupt: as `import_board`.
+        BadRequest, LimitExceeded, BoardCorrupt, InvalidBoardId: as `import_board`.
     """
     reading = _Reading(file, limits, on_progress)
-    await reading.read_board()
+    await reading.read_board(board_id)
     return await reading.read_artifacts(artifacts)
 
 
@@ -120,8 +129,10 @@ class _Reading:
         self._board: NewBoard
         self._pointed: frozenset[str]
 
-    async def read_board(self) -> str:
-        """Verify the board; return its id."""
+    async def read_board(self, name: str | None) -> str:
+        """Verify the board; return its id, which is ``name`` where that is one."""
+        if name is not None:
+            check_board_id(name, self._limits)
         self._board = await in_thread(self._file.read_board)
         board_id = self._board.beginning.board_id
         trial = MemoryStore()
@@ -132,7 +143,10 @@ class _Reading:
         head = await trial.head(board_id)
         assert head is not None, board_id
         self._pointed = frozenset(await artifacts_of_board(trial, head, ()))
-        return board_id
+        if name is None or name == board_id:
+            return board_id
+        self._board = await in_thread(renamed, self._board, name, new_epoch())
+        return name
 
     async def read_artifacts(self, artifacts: ArtifactStore | None) -> Export:
         """Store the artifacts behind the board, if there are any, and verify the end of the file."""
@@ -271,5 +285,5 @@ def _check(limit: str, value: int, limits: Limits) -> None:
 
 def _exists(board_id: str) -> BoardExists:
     return BoardExists(
-        f"there is a board {board_id} already; delete it first, or import into another database", board_id=board_id
+        f"there is a board {board_id} already; import under another name, or delete it first", board_id=board_id
     )

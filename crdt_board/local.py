@@ -149,7 +149,7 @@ async def _link(
 async def _make_host(where: str | Path, artifacts: str | Path | None) -> BoardHost:
     if not isinstance(where, str | Path):
         raise BadRequest(f"a board is opened in a SQLite file, ':memory:' or a BoardHost, not {type(where).__name__}")
-    if str(where).startswith(("ws:", "wss:")):
+    if str(where).startswith(("ws:", "wss:", "http:", "https:")):
         raise BadRequest(f"{where} is the address of a server: use crdt_board_client.connect")
     place = None if artifacts is None else open_artifacts(artifacts)
     return BoardHost(MemoryStore() if where == ":memory:" else await SqliteStore.open(where), artifacts=place)

@@ -44,6 +44,32 @@ def check_text(text: object, path: str) -> str:
     return text
 
 
+def check_key(key: object, path: str) -> str:
+    """The same for a key of what is at ``path``."""
+    if isinstance(key, str) and not key.isascii():
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
+            raise invalid_value(path, f"has a key with a lone surrogate at position {error.start}") from None
+    return check_text(key, path)
+
+
+def check_texts(value: JsonValue, path: str) -> None:
+    """Return when every text and key in a JSON value can be stored.
+
+    Raises:
+        InvalidValue: one has a lone surrogate; the path says where.
+    """
+    if isinstance(value, str):
+        check_text(value, path)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            check_texts(item, child_path(path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            check_texts(item, child_path(path, check_key(key, path)))
+
+
 def check_wire(value: Any, path: str) -> JsonValue:
     """A copy of a JSON value in wire form.
 
@@ -159,7 +185,7 @@ def to_wire(value: Any, path: str, depth: int = 0, *, big_integers_as_text: bool
         ]
     if isinstance(value, dict):
         return {
-            check_text(key, path): to_wire(
+            check_key(key, path): to_wire(
                 item, child_path(path, key), depth + 1, big_integers_as_text=big_integers_as_text
             )
             for key, item in value.items()

@@ -310,7 +310,7 @@ async def test_the_command_line_changes_whole_boards(
     assert (code, "was deleted by dan" in problems) == (1, True)
     assert "made board alt at version 2" in await run("import", str(file))
     assert json.loads(await run("show", "alt", "--json"))["state"]["status"] == "DONE"
-    assert "has the state of 1" in await run("restore", "alt", "1")
+    assert "has the state of version 1; changed" in await run("restore", "alt", "1")
     assert "made board fresh" in await run("create", "fresh")
     assert not [each.name for each in tmp_path.iterdir() if each.name.startswith(".")]
 

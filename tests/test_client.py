@@ -42,6 +42,7 @@ from crdt_board_client import connect
 from crdt_board_client.backoff import Backoff
 from crdt_board_client.connection import Connection, Socket
 from crdt_board_client.presence import AgentTable
+from crdt_board_server.sources import open_source
 from support.model import Report
 from support.places import has_version, level
 from support.relay import (
@@ -518,12 +519,26 @@ async def test_a_web_server_is_one_clear_error() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "127.0.0.1:80", "http://127.0.0.1:80", "ws://", "ws://:80", "ws://h/?x=1", "ws://h:p", "ws://h:99999", 5],
+    ["", "127.0.0.1:80", "ws://", "ws://:80", "ws://h/?x=1", "ws://h:p", "ws://h:99999", 5],
 )
 async def test_what_is_no_address_is_refused(url: Any) -> None:
     """An address that cannot be one is refused at once, saying what it should look like."""
     with pytest.raises(BadRequest, match="ws://host:port"):
         await connect(url, BOARD, Report, agent="ann").__aenter__()
+
+
+@pytest.mark.parametrize("address", ["http", "HTTP://{}/", "ws"])
+async def test_an_address_is_taken_as_the_server_prints_it(tmp_path: Path, address: str) -> None:
+    """Over HTTP or for websockets, with a slash at its end or without; artifacts are found there, too."""
+    async with serving(await SqliteStore.open(tmp_path / "boards.db")) as served:
+        place = f"127.0.0.1:{served.port}"
+        url = address.format(place) if "{}" in address else f"{address}://{place}"
+        async with connect(url, BOARD, Report, agent="ann") as board:
+            board.state.title = "one"
+            ref = await board.artifacts.put(b"content")
+            assert await board.artifacts.get(ref) == b"content"
+        async with open_source(tmp_path / "other.db", url) as source:
+            assert (await source.state(BOARD, None)).state["title"] == "one"
 
 
 Handler = Callable[[ServerConnection], Awaitable[None]]

@@ -12,7 +12,19 @@ import pytest
 import pytest_asyncio
 from pydantic import AfterValidator, JsonValue
 
-from crdt_board import BadRequest, Board, BoardHost, BoardModel, Change, InvalidValue, Text, Unavailable, open_board
+from crdt_board import (
+    BadRequest,
+    Board,
+    BoardHost,
+    BoardModel,
+    Change,
+    Conflict,
+    InvalidValue,
+    NotFound,
+    Text,
+    Unavailable,
+    open_board,
+)
 from crdt_board.clock import ManualClock
 from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.reactions import ClaimReaction, ReactionRecord, record_name
@@ -127,6 +139,51 @@ async def test_what_became_true_while_nobody_was_there_is_run_by_whoever_comes_f
 
             await board.settled(DEADLINE_SECONDS)
     assert runs == ["late findings/f1"]
+
+
+async def test_a_reaction_that_failed_is_listed_and_run_again_by_hand(team: list[Board[Review]]) -> None:
+    """With all its attempts; one that is done, running or unknown is refused; who lists it need not have it."""
+    ann, bob, _ = team
+    outcomes = [ValueError("no such service"), ValueError("still none"), None]
+
+    @ann.on("findings/*", attempts=1)
+    def escalate(_event: Event) -> None:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+
+    bob.state.findings["f1"].severity = 9
+    for told in ("ValueError: no such service", "ValueError: still none"):
+        await bob.settled(DEADLINE_SECONDS)
+        (failed,) = bob.reactions
+        assert (failed.reaction, failed.path, failed.state, failed.error) == ("escalate", "findings/f1", "failed", told)
+        armed = await bob.retry_reaction("escalate", "findings/f1")
+        assert (armed.state, armed.attempts, armed.runs, armed.error) == ("armed", 0, 0, "")
+    await bob.settled(DEADLINE_SECONDS)
+    assert [(each.state, each.runs) for each in bob.reactions] == [("done", 1)]
+    assert outcomes == []
+    with pytest.raises(Conflict, match="escalate at findings/f1 is done"):
+        await bob.retry_reaction("escalate", "findings/f1")
+    with pytest.raises(NotFound, match="escalate has not run at findings/f2"):
+        await bob.retry_reaction("escalate", "findings/f2")
+
+
+async def test_a_reaction_that_runs_is_not_run_a_second_time_by_hand(team: list[Board[Review]]) -> None:
+    ann, bob, _ = team
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @ann.on("status")
+    async def slow(_event: Event) -> None:
+        begun.set()
+        await go_on.wait()
+
+    bob.state.status = "READY"
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await begun.wait()
+    with pytest.raises(Conflict, match="slow at status is being run by ann"):
+        await bob.retry_reaction("slow", "status")
+    go_on.set()
+    await bob.settled(DEADLINE_SECONDS)
 
 
 async def test_a_patch_that_a_reaction_returns_is_there_with_its_being_done_or_not_at_all(

@@ -14,11 +14,12 @@ import pytest_asyncio
 from typer.testing import CliRunner
 
 from crdt_board import LeaseLost, TaskLost, open_board
+from crdt_board.team.reactions import Event
 from crdt_board_client import connect
 from crdt_board_server.cli import app
 from support.model import Report
 from support.places import BOARD, Place, place_of
-from support.waiting import eventually
+from support.waiting import DEADLINE_SECONDS, eventually
 from support.web import web_client
 
 ADDRESS = f"/api/boards/{BOARD}"
@@ -38,8 +39,8 @@ async def client(place: Place) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def post(client: httpx.AsyncClient, path: str, status: int = 200, **body: Any) -> Any:
-    answer = await client.post(f"{ADDRESS}/{path}", json=body)
+async def post(client: httpx.AsyncClient, route: str, status: int = 200, /, **body: Any) -> Any:
+    answer = await client.post(f"{ADDRESS}/{route}", json=body)
     assert answer.status_code == status, answer.text
     return answer.json()
 
@@ -222,6 +223,45 @@ async def test_the_command_line_shows_and_breaks_leases(where: list[str], place:
         assert "nothing is held" in await run("leases", BOARD, *where)
 
 
+async def failed_twice(place: Place) -> None:
+    """Leave two reactions on the board that have failed."""
+    async with place.open(Report, "ann") as ann:
+
+        @ann.on("scores/*", name="[check]", attempts=1)
+        def check(_event: Event) -> None:
+            raise ValueError("\x1b[2J gone")
+
+        ann.state.scores["a"], ann.state.scores["b"] = 1, 2
+        await ann.settled(DEADLINE_SECONDS)
+
+
+async def test_reactions_over_http(client: httpx.AsyncClient, place: Place) -> None:
+    """Listed by state and in pages, and armed again; what has not run is not found."""
+    await failed_twice(place)
+    page = await got(client, "reactions", state="failed", limit=1)
+    assert [(each["name"], each["path"], each["state"]) for each in page["reactions"]] == [
+        ("[check]", "scores/a", "failed")
+    ]
+    page = await got(client, "reactions", after=page["after"])
+    assert [(each["path"], each["error"]) for each in page["reactions"]] == [("scores/b", "ValueError: \x1b[2J gone")]
+    assert page["after"] is None
+    armed = await post(client, "reactions/retry", name="[check]", path="scores/a")
+    assert (armed["name"], armed["path"], armed["state"], armed["error"]) == ("[check]", "scores/a", "armed", "")
+    assert [each["path"] for each in (await got(client, "reactions", state="armed"))["reactions"]] == ["scores/a"]
+    assert (await post(client, "reactions/retry", 404, name="[check]", path="scores/c"))["code"] == "not_found"
+
+
+async def test_the_command_line_shows_and_retries_reactions(where: list[str], place: Place) -> None:
+    """Why they failed is shown, without what would steer the terminal."""
+    assert "no reaction has run yet" in await run("reactions", BOARD, *where)
+    await failed_twice(place)
+    shown = await run("reactions", BOARD, "--state", "failed", *where)
+    assert ("scores/b" in shown, "ValueError: \\x1b[2J gone" in shown, "\x1b" in shown) == (True, True, False)
+    assert "[check] at scores/b is armed" in await run("reactions", BOARD, "--retry", "[check]@scores/b", *where)
+    listed = json.loads(await run("reactions", BOARD, "--json", "--limit", "1", *where))
+    assert [(each["path"], each["state"]) for each in listed] == [("scores/a", "failed")]
+
+
 async def test_the_command_line_shows_agents_of_a_server(place: Place, client: httpx.AsyncClient) -> None:
     """Over a file nobody is present, and the command says where to ask."""
     async with connect(place.url, BOARD, Report, agent="ann"):
@@ -243,6 +283,10 @@ async def test_the_command_line_shows_agents_of_a_server(place: Place, client: h
         (["tasks", "clear", BOARD, "--older-than", "soon"], "--older-than soon: give an age"),
         (["tasks", "list", "nope"], "there is no board nope"),
         (["leases", "nope"], "there is no board nope"),
+        (["reactions", "nope"], "there is no board nope"),
+        (["reactions", BOARD, "--state", "odd"], "choose one of armed"),
+        (["reactions", BOARD, "--retry", "check"], "give the reaction and the place"),
+        (["reactions", BOARD, "--retry", "check@scores/a"], "check has not run at scores/a"),
     ],
 )
 async def test_a_wrong_command_is_one_line(where: list[str], arguments: list[str], said: str) -> None:
@@ -259,3 +303,57 @@ async def test_a_board_in_a_file_has_tasks_without_a_server(tmp_path: Path) -> N
         await run("tasks", "put", BOARD, "7", "--db", str(file))
         async with asyncio.timeout(15), ann.tasks.claim() as task:
             assert task.payload == 7
+
+
+@pytest.mark.parametrize("content", [r'{"\ud800": 1}', r'{"x": [{"y\udfff": 2}]}'])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("tasks", '{"payload": %s}', "put_task/payload"),
+        ("tasks/claim", '{"where": %s}', "claim_task/where"),
+        ("approvals", '{"question": "q?", "payload": %s}', "ask_approval/payload"),
+        ("commits", '{"step": "s", "output": %s}', "output"),
+        ("commits", '{"step": "s", "handoff": %s}', "handoff"),
+        ("commits", '{"step": "s", "patch": {"scores": %s}}', "scores"),
+        ("resolutions", '{"effect": "mail", "key": "k", "took_place": true, "result": %s}', "result"),
+    ],
+)
+async def test_a_key_that_is_no_unicode_is_refused(
+    client: httpx.AsyncClient, place: Place, case: tuple[str, str, str], content: str
+) -> None:
+    """As a value is: with the path, and nothing is written; it does not become another key."""
+    route, body, path = case
+    before = await place.entries()
+    headers = {"content-type": "application/json"}
+    answer = await client.post(f"{ADDRESS}/{route}", content=body % content, headers=headers)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "invalid_value")
+    assert problem["data"]["path"].startswith(path)
+    assert "has a key with a lone surrogate at position" in problem["detail"]
+    assert await place.entries() == before
+
+
+async def test_tables_are_short_and_a_text_is_told_in_few_pieces(where: list[str], place: Place) -> None:
+    """A long result is cut off, and there as JSON; what a model wrote token by token is one piece of a version."""
+    async with place.open(Report, "ann") as ann, place.open(Report, "bob") as bob:
+        await ann.tasks.put({}, key="t")
+        async with ann.tasks.claim() as task:
+            await task.complete("\x9b" + "y" * 5_000)
+        for token in ("One ", "sen", "ten", "ce."):
+            ann.state.draft.append(token)
+            await ann.flush()
+        await ann.commit("write")
+        await bob.wait_for(lambda state: len(state.draft) == 13, timeout=DEADLINE_SECONDS)
+        bob.state.draft.append(" Two.")
+        await bob.commit("more")
+    listed = await run("tasks", "list", BOARD, *where)
+    assert max(map(len, listed.splitlines())) < 300
+    assert ("\x9b" in listed, "y…" in listed) == (False, True)
+    whole = await run("tasks", "list", BOARD, "--json", *where)
+    assert ("\x9b" in whole, json.loads(whole)[0]["result"]) == (False, "\x9b" + "y" * 5_000)
+    blamed = await run("blame", BOARD, "draft", *where)
+    assert blamed == "ann, version 2 (write)\n  One sentence.\nbob, version 3 (more)\n   Two.\n"
+    code, _, problems = await asyncio.to_thread(
+        crdt_board, "resolve", BOARD, "mail", "k", "--took-place", "--result", "[" * 100_000, *where
+    )
+    assert (code, problems.count("\n"), "--result is not JSON" in problems) == (1, 1, True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from crdt_board.addresses import http_address
 from crdt_board.artifacts.contract import CHUNK_BYTES, StoredArtifact
 from crdt_board.artifacts.pointer import Artifact
 from crdt_board.artifacts.sweep import SweepReport
@@ -30,11 +30,11 @@ _ANSWER_SECONDS = 300.0
 class HttpArtifacts:
     """What `ArtifactAccess` promises, at the server whose address, or that of its websockets, is ``url``.
 
-    What the server sends is verified here too.
+    What the server sends is verified here too. Making one raises BadRequest when ``url`` is no such address.
     """
 
     def __init__(self, url: str) -> None:
-        self._address = re.sub("^ws", "http", url)
+        self._address = http_address(url)
         self._client: httpx.AsyncClient | None = None
 
     async def put(self, chunks: AsyncIterable[bytes], media_type: str) -> Artifact:

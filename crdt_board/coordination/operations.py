@@ -49,6 +49,7 @@ _DECISIONS: dict[type, Callable[[Draft, Any], JsonValue]] = {
     reactions.FailReaction: reactions.fail,
     reactions.ReleaseReaction: reactions.release,
     reactions.RearmReaction: reactions.rearm,
+    reactions.RetryReaction: reactions.retry,
     approvals.AskApproval: approvals.ask,
     approvals.DecideApproval: approvals.decide,
     approvals.WithdrawApproval: approvals.withdraw,

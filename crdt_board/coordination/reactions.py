@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from crdt_board.coordination.records import Frozen, Name, Record, Token, TtlMs
-from crdt_board.errors import ReactionLost
+from crdt_board.coordination.records import Frozen, Name, Record, Token, TtlMs, stored
+from crdt_board.errors import Conflict, NotFound, ReactionLost
 
 if TYPE_CHECKING:
     from crdt_board.coordination.ledger import Draft
@@ -31,7 +31,7 @@ _Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class ReactionRecord(Record):
-    """``name`` is that of the reaction, ``@`` and the path.
+    """How far a ``reaction`` is at a ``path``; ``name`` is both, with ``@`` between them.
 
     ``armed``: it runs when its condition holds. ``running``: ``agent`` is at it, until ``until_ms`` unless that is
     renewed. ``waiting``: it failed, and is tried again from ``until_ms`` on. ``done``, ``failed``: it is not run again
@@ -49,6 +49,14 @@ class ReactionRecord(Record):
     attempts: int = 0
     runs: int = 0
     error: str = ""
+
+    @property
+    def reaction(self) -> str:
+        return self.name.partition(NAME_END)[0]
+
+    @property
+    def path(self) -> str:
+        return self.name.partition(NAME_END)[2]
 
     @property
     def is_busy(self) -> bool:
@@ -129,7 +137,15 @@ class RearmReaction(Frozen):
     gone: bool = False
 
 
-ReactionOperation = ClaimReaction | FinishReaction | FailReaction | ReleaseReaction | RearmReaction
+class RetryReaction(Frozen):
+    """Arm a reaction that failed again, with all its attempts and runs: whoever has it runs it if it still holds."""
+
+    op: Literal["retry_reaction"] = "retry_reaction"
+    name: Name
+    path: _Path
+
+
+ReactionOperation = ClaimReaction | FinishReaction | FailReaction | ReleaseReaction | RearmReaction | RetryReaction
 
 
 def claim(draft: Draft, op: ClaimReaction) -> JsonValue:
@@ -202,6 +218,23 @@ def rearm(draft: Draft, op: RearmReaction) -> JsonValue:
     elif record.state in ("done", "failed"):
         draft.put(record.model_copy(update={"state": "armed", "token": "", "attempts": 0, "error": ""}))
     return None
+
+
+def retry(draft: Draft, op: RetryReaction) -> JsonValue:
+    """Answers with the armed reaction. Raises NotFound, and Conflict when it runs or is done."""
+    record = draft.get(ReactionRecord, record_name(op.name, op.path))
+    if record is None:
+        raise NotFound(f"reaction {op.name} has not run at {op.path}")
+    if record.state == "running":
+        raise Conflict(f"reaction {op.name} at {op.path} is being run by {record.agent}; wait for how that ends")
+    if record.state == "done":
+        raise Conflict(
+            f"reaction {op.name} at {op.path} is done, and did not fail; it runs again when its condition has ceased "
+            "to hold and holds again"
+        )
+    armed = record._armed().model_copy(update={"attempts": 0, "runs": 0, "error": ""})
+    draft.put(armed)
+    return stored(armed)
 
 
 def _own(record: ReactionRecord | None, op: FinishReaction | FailReaction) -> ReactionRecord:

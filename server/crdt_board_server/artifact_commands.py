@@ -182,9 +182,7 @@ def _opened(db: Path, url: str | None, place: str | None) -> _Source:
         return open_artifacts(place or beside(db))
     if place is not None:
         raise BadRequest("--artifacts is for a database file; the server at --url has its own place")
-    if not url.startswith(("http://", "https://", "ws://", "wss://")):
-        raise BadRequest(f"{url!r} is not the address of a server: use http://host:port")
-    return HttpArtifacts(url.rstrip("/"))
+    return HttpArtifacts(url)
 
 
 def _pointer(text: str) -> str:

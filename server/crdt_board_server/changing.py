@@ -129,9 +129,8 @@ def restore(
         return await source.restore(board, await version_of(source, board, version), agent)
 
     made = run(db, url, make)
-    _print_made(
-        made, as_json, f"{made.pointer} has the state of {version}; changed: {', '.join(made.fields) or 'nothing'}"
-    )
+    changed = ", ".join(made.fields) or "nothing"
+    _print_made(made, as_json, f"{made.pointer} has the state of version {version}; changed: {changed}")
 
 
 def compact(
@@ -244,12 +243,18 @@ def export(
 def import_(
     file: Annotated[Path, typer.Argument(help="What `crdt-board export` wrote; - for standard input.")],
     *,
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Make a copy under this name instead of its own.")
+    ] = None,
     db: Database = DATABASE,
     place: Place = None,
     url: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the board that an export holds, under its own name, with its artifacts; everything is verified first."""
+    """Make the board that an export holds, under its own name, with its artifacts; everything is verified first.
+
+    A copy under another name has all versions too, with other hashes; pointers go on leading to the board exported.
+    """
     with contextlib.ExitStack() as stack:
         on_progress = stack.enter_context(progress_of(f"reading {file}"))
         try:
@@ -257,9 +262,9 @@ def import_(
         except OSError as error:
             fail(f"cannot read {file}: {error.strerror or error}")
         if url is None and not db.exists():  # which is not made for a file that is no export
-            made = finish(import_into_new(db, place, opened, on_progress))
+            made = finish(import_into_new(db, place, opened, on_progress, board_id=name))
         else:
-            made = run(db, url, lambda source: source.import_(opened, on_progress), place=place)
+            made = run(db, url, lambda source: source.import_(opened, on_progress, board_id=name), place=place)
     with_them = f", with {made.artifacts} artifacts" if made.artifacts else ""
     _print_made(made, as_json, f"made board {made.id} at version {made.version}{with_them}")
     if made.missing:

@@ -19,6 +19,7 @@ app = typer.Typer(
     help="A durable board that teams of AI agents, and people, edit at the same time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 
 

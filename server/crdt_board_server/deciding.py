@@ -32,7 +32,9 @@ from crdt_board_server.terminal import (
     print_json,
     print_table,
     run,
+    short,
     show_time,
+    visible,
 )
 
 _HASH_DIGITS = 12
@@ -159,7 +161,7 @@ def decide(
     if as_json:
         print_json(plain(decided))
     else:
-        out.print(Text.assemble("decided: ", (_visible(option), "bold green"), f", as {_visible(agent)}"))
+        out.print(Text.assemble("decided: ", (visible(option), "bold green"), f", as {visible(agent)}"))
 
 
 def withdraw(
@@ -184,7 +186,7 @@ def _row(approval: BoardApproval) -> tuple[str, ...]:
         approval.board,
         approval.id,
         _state_of(approval),
-        " ".join(approval.question.split()),
+        short(" ".join(approval.question.split())),
         " | ".join(approval.options),
         ", ".join(approval.about),
         approval.agent,
@@ -216,7 +218,7 @@ def _show(shown: ShownApproval, diff: StateDiff | None, *, as_json: bool) -> Non
 
 
 def _print(shown: ShownApproval, diff: StateDiff | None) -> None:
-    out.print(Text(_visible(shown.question), style="bold"))
+    out.print(Text(visible(shown.question), style="bold"))
     until = "" if shown.expires_ms is None else f", expires {show_time(shown.expires_ms)}"
     _line(f"{shown.id} on {shown.board}, asked by {shown.agent} {show_time(shown.asked_ms)}{until}")
     _line(_state_of(shown), style="green" if shown.state == "pending" else "yellow")
@@ -237,7 +239,7 @@ def _print(shown: ShownApproval, diff: StateDiff | None) -> None:
     lines = [] if diff is None else _lines_about(diff, shown.about)
     if lines:
         _line(f"what differs there now from version {shown.version}:")
-        print_diff([_visible(line) for line in lines])
+        print_diff(lines)
 
 
 def _lines_about(diff: StateDiff, about: Sequence[str]) -> list[str]:
@@ -260,9 +262,4 @@ def _readable(value: JsonValue) -> str:
 
 
 def _line(content: str, style: str = "") -> None:
-    out.print(Text(f"  {_visible(content)}", style=style))
-
-
-def _visible(text: str) -> str:
-    """``text`` without what would steer the terminal of the person who decides."""
-    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
+    out.print(Text(f"  {visible(content)}", style=style))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.text import Text
 
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.history import PathEdit
+from crdt_board.history import PathEdit, Stretch
+from crdt_board_server.api.answers import WatchedEntry
 from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
@@ -23,8 +24,10 @@ from crdt_board_server.terminal import (
     Board,
     Database,
     Server,
+    json_text,
     out,
     plain,
+    print_colored_json,
     print_diff,
     print_json,
     print_table,
@@ -32,6 +35,7 @@ from crdt_board_server.terminal import (
     run,
     show_time,
     version_of,
+    visible,
 )
 
 _Shown = TypeVar("_Shown", bound=BaseModel)
@@ -80,7 +84,7 @@ def show(
         return
     step = f" ({escape(found.checkpoint.step)})" if found.checkpoint else ""
     out.print(f"[bold]{escape(info.id)}[/] version {found.version}{step}, entry {found.seq} of {info.seq}")
-    out.print_json(json.dumps(found.state))
+    print_colored_json(found.state)
 
 
 def history(
@@ -132,7 +136,7 @@ def blame(
     url: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show who wrote each stretch of a text."""
+    """Show who wrote each stretch of a text, and in which version; with --json in which entry, and when."""
 
     async def look(source: Source) -> Any:
         return await source.blame(board, path, None if at is None else await version_of(source, board, at))
@@ -142,11 +146,18 @@ def blame(
         print_json([plain(each) for each in found])
         return
     colors: dict[str, str] = {}
-    for each in found:
-        color = colors.setdefault(each.agent, _COLORS[len(colors) % len(_COLORS)])
-        when = f"version {each.version} ({each.step})" if each.version else f"entry {each.seq}"
-        out.print(Text.assemble((f"{each.agent}, {when}, {show_time(each.time_ms)}", f"bold {color}")))
-        out.print(Text("\n".join(f"  {line}" for line in each.text.split("\n")), style=color))
+    for (agent, when), stretches in groupby(found, key=_who_and_when):
+        color = colors.setdefault(agent, _COLORS[len(colors) % len(_COLORS)])
+        text = visible("".join(each.text for each in stretches))
+        out.print(Text(visible(f"{agent}, {when}"), style=f"bold {color}"))
+        out.print(Text("\n".join(f"  {line}" for line in text.split("\n")), style=color))
+
+
+def _who_and_when(stretch: Stretch) -> tuple[str, str]:
+    """What is printed above a stretch: a model writes a text in many, of which nobody wants to see each."""
+    if stretch.version:
+        return stretch.agent, f"version {stretch.version} ({stretch.step})"
+    return stretch.agent, f"entry {stretch.seq}, {show_time(stretch.time_ms)}"
 
 
 def watch(
@@ -159,22 +170,33 @@ def watch(
     url: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the entries of a board as they become durable, until Ctrl-C; with --json one object a line."""
+    """Print the entries of a board as they become durable, until Ctrl-C; with --json one object a line.
+
+    Of one that changed leases, tasks or the like it says who did what.
+    """
 
     async def look(source: Source) -> None:
         begin = (await source.board(board)).seq if after is None else after
         async for entry in source.watch(board, begin):
             if as_json:
-                typer.echo(entry.model_dump_json(exclude_none=True))
+                typer.echo(json_text(entry.model_dump(mode="json", exclude_none=True)))
             else:
-                what = Text.assemble(
-                    (entry.author, "bold"), f" {entry.kind}", style="" if entry.kind != "commit" else "green"
-                )
-                where = [Text(", ".join(entry.paths))] if entry.paths else []
-                out.print(Text(f"{entry.seq} {show_time(entry.time_ms)} "), what, *where)
+                _print_entry(entry)
 
     with contextlib.suppress(KeyboardInterrupt):
         run(db, url, look)
+
+
+def _print_entry(entry: WatchedEntry) -> None:
+    when = f"{entry.seq} {show_time(entry.time_ms)}"
+    if entry.deeds:
+        told = [each.text for each in entry.deeds] + ["and more"] * entry.more_deeds
+        out.print(Text(when), Text(visible("; ".join(told))))
+        return
+    style = "" if entry.kind != "commit" else "green"
+    what = Text.assemble((visible(entry.author), "bold"), f" {entry.kind}", style=style)
+    where = [Text(visible(", ".join(entry.paths)).replace("\n", "\\n"))] if entry.paths else []
+    out.print(Text(when), what, *where)
 
 
 def violations(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:
@@ -251,4 +273,4 @@ def _print_edits(edits: Sequence[PathEdit]) -> None:
         step = f"version {each.version} ({each.step})" if each.version else "in no version yet"
         out.print(Text.assemble((each.agent, "bold"), f", {show_time(each.time_ms)}, entry {each.seq}, {step}"))
         for difference in each.differences:
-            out.print("\n".join(f"  {line}" for line in str(difference).splitlines()), markup=False)
+            out.print(Text("\n".join(f"  {line}" for line in visible(str(difference)).split("\n"))))

@@ -20,14 +20,14 @@ from crdt_board_server.terminal import (
     Database,
     Server,
     fail,
+    json_text,
     plain,
     print_json,
     print_table,
     run,
+    short,
     show_time,
 )
-
-_RESULT_CHARS = 60
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -87,7 +87,7 @@ def resolve(
         wanted = ResolutionRequest(effect=effect, key=key, took_place=took_place, result=parsed, agent=agent)
     except ValidationError as error:
         fail(f"{error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         fail(f"--result is not JSON: {error}; a text needs quotes, as --result '\"done\"'")
 
     async def settle(source: Source) -> BoardEffect | None:
@@ -104,21 +104,16 @@ def resolve(
     elif resolved is None:
         typer.echo(f"{effect} {key} did not take place, and may run again")
     else:
-        typer.echo(f"{effect} {key} took place; its result is {json.dumps(resolved.result)}")
+        typer.echo(f"{effect} {key} took place; its result is {json_text(resolved.result)}")
 
 
 def _step_row(step: BoardStep) -> tuple[str, ...]:
     is_done = step.state == "done"
-    version, output = (str(step.version), _short(step.output)) if is_done else ("", "")
+    version, output = (str(step.version), short(json_text(step.output))) if is_done else ("", "")
     return step.step, step.state, step.agent, show_time(step.begun_ms), str(step.runs), version, output
 
 
 def _effect_row(effect: BoardEffect) -> tuple[str, ...]:
-    known = effect.reason if effect.state == "in_doubt" else _short(effect.result) if effect.state == "done" else ""
+    known = {"in_doubt": effect.reason, "done": json_text(effect.result)}.get(effect.state, "")
     state = effect.state.replace("_", " ")
-    return effect.effect, effect.key, state, effect.agent, show_time(effect.since_ms), known
-
-
-def _short(value: JsonValue) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _RESULT_CHARS else f"{text[:_RESULT_CHARS]}…"
+    return effect.effect, effect.key, state, effect.agent, show_time(effect.since_ms), short(known)

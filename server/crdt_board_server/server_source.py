@@ -29,9 +29,9 @@ from crdt_board_server.api.answers import (
     EditPage,
     ForkPage,
     ImportedBoardInfo,
-    JournalEntry,
     RetentionRules,
     ViolationPage,
+    WatchedEntry,
 )
 from crdt_board_server.approval_sources import ApprovalSource, ServedApprovals
 from crdt_board_server.effect_sources import EffectSource, ServedEffects
@@ -131,7 +131,7 @@ class ServerSource:
         body = {"key": key, "agent": agent}
         await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/dismissals", json=body)
 
-    async def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+    async def watch(self, board_id: str, after: int) -> AsyncIterator[WatchedEntry]:
         address = f"/api/boards/{check_board_id(board_id)}/events"
         try:
             async with self._client.stream("GET", address, params={"after": after}, timeout=None) as answer:
@@ -146,9 +146,9 @@ class ServerSource:
                     elif name == "data" and event == "error":
                         raise from_details(json.loads(value))
                     elif name == "data":
-                        yield JournalEntry.model_validate_json(value)
+                        yield WatchedEntry.model_validate_json(value)
         except httpx.HTTPError as error:
-            raise ConnectionFailed(f"lost {self._address}: {str(error) or type(error).__name__}") from error
+            raise self._lost(error) from error
 
     async def export(
         self, board_id: str, file: BinaryIO, on_progress: Progress, *, with_artifacts: bool = True
@@ -168,7 +168,7 @@ class ServerSource:
                     done += len(chunk)
                     on_progress(done, size)
         except httpx.HTTPError as error:
-            raise ConnectionFailed(f"lost {self._address}: {str(error) or type(error).__name__}") from error
+            raise self._lost(error) from error
 
     async def retention(self, board_id: str) -> Retention:
         return (await self._get(RetentionRules, f"/api/boards/{check_board_id(board_id)}/retention")).policy
@@ -187,9 +187,15 @@ class ServerSource:
         on_progress(1, 1)
         return CompactionReport.model_validate_json(answer.content)
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
-        headers, content = {"content-type": EXPORT_TYPE}, _content_of(file, on_progress)
-        answer = await self._ask("POST", "/api/imports", content=content, headers=headers, timeout=_FILE_TIMEOUT)
+    async def import_(self, file: BinaryIO, on_progress: Progress, *, board_id: str | None = None) -> ImportedBoardInfo:
+        answer = await self._ask(
+            "POST",
+            "/api/imports",
+            params={} if board_id is None else {"as": board_id},
+            content=_content_of(file, on_progress),
+            headers={"content-type": EXPORT_TYPE},
+            timeout=_FILE_TIMEOUT,
+        )
         return ImportedBoardInfo.model_validate_json(answer.content)
 
     async def _get(self, kind: type[_Answer], address: str, **parameters: Any) -> _Answer:
@@ -200,12 +206,18 @@ class ServerSource:
         try:
             answer = await self._client.request(method, address, **content)
         except httpx.HTTPError as error:
-            raise ConnectionFailed(
-                f"no CRDT Board server answers at {self._address} ({error}); start one with `crdt-board serve`"
-            ) from error
+            raise self._lost(error) from error
         if answer.is_success:
             return answer
         raise self._problem(answer)
+
+    def _lost(self, error: httpx.HTTPError) -> ConnectionFailed:
+        reason = str(error) or type(error).__name__
+        if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            return ConnectionFailed(f"lost {self._address}: {reason}")
+        return ConnectionFailed(
+            f"no CRDT Board server answers at {self._address} ({reason}); start one with `crdt-board serve`"
+        )
 
     def _problem(self, answer: httpx.Response) -> BoardError:
         if answer.headers.get("content-type", "").startswith("application/problem+json"):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from crdt_board.addresses import http_address
 from crdt_board.artifacts.opening import beside, open_artifacts
 from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import BadRequest, NotFound
@@ -23,6 +24,7 @@ from crdt_board.history import (
     Stretch,
     Verification,
 )
+from crdt_board.history.narration import Narrator
 from crdt_board.host import BoardHost
 from crdt_board.imports import add_board, import_board, read_export
 from crdt_board.limits import check_board_id
@@ -35,7 +37,7 @@ from crdt_board_server.api.answers import (
     BoardState,
     BoardViolation,
     ImportedBoardInfo,
-    JournalEntry,
+    WatchedEntry,
 )
 from crdt_board_server.approval_sources import ApprovalSource, StoredApprovals
 from crdt_board_server.effect_sources import EffectSource, StoredEffects
@@ -100,7 +102,7 @@ class Source(Protocol):
 
     async def dismiss(self, board_id: str, key: str, agent: str) -> None: ...
 
-    def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+    def watch(self, board_id: str, after: int) -> AsyncIterator[WatchedEntry]:
         """The entries after ``after``, and from then on each as it becomes durable."""
         ...
 
@@ -118,7 +120,9 @@ class Source(Protocol):
         self, board_id: str, file: BinaryIO, on_progress: Progress, *, with_artifacts: bool = True
     ) -> None: ...
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo: ...
+    async def import_(self, file: BinaryIO, on_progress: Progress, *, board_id: str | None = None) -> ImportedBoardInfo:
+        """Under its own name when ``board_id`` is None."""
+        ...
 
 
 @contextlib.asynccontextmanager
@@ -132,9 +136,7 @@ async def open_source(db: Path, url: str | None, place: str | None = None) -> As
         StoreUnavailable: the file is no database of boards.
     """
     if url is not None:
-        address = url.rstrip("/").replace("ws://", "http://", 1).replace("wss://", "https://", 1)
-        if not address.startswith(("http://", "https://")):
-            raise BadRequest(f"{url!r} is not the address of a server: use http://host:port")
+        address = http_address(url)
         if place is not None:
             raise BadRequest("--artifacts is for a database file; the server at --url has its own place")
         from crdt_board_server.server_source import open_server  # noqa: PLC0415 - a tenth of what the command starts in
@@ -147,17 +149,19 @@ async def open_source(db: Path, url: str | None, place: str | None = None) -> As
         yield StoreSource(host)
 
 
-async def import_into_new(db: Path, place: str | None, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
+async def import_into_new(
+    db: Path, place: str | None, file: BinaryIO, on_progress: Progress, *, board_id: str | None = None
+) -> ImportedBoardInfo:
     """Make the database ``db`` with the board of an export in it, which is verified before.
 
     Raises:
         BoardExists: somebody else has made them meanwhile.
         StoreUnavailable: the file cannot be made.
-        BadRequest, LimitExceeded, BoardCorrupt: as `import_board`.
+        BadRequest, LimitExceeded, BoardCorrupt, InvalidBoardId: as `import_board`.
     """
     artifacts = open_artifacts(place or beside(db))
     try:
-        export = await read_export(file, on_progress, artifacts=artifacts)
+        export = await read_export(file, on_progress, board_id=board_id, artifacts=artifacts)
         store = await SqliteStore.open(db)
         try:
             return ImportedBoardInfo.of_imported(await add_board(store, export, artifacts))
@@ -262,12 +266,14 @@ class StoreSource:
                     return
         raise NotFound(f"no violation {key} stands on board {board_id}")
 
-    async def watch(self, board_id: str, after: int) -> AsyncIterator[JournalEntry]:
+    async def watch(self, board_id: str, after: int) -> AsyncIterator[WatchedEntry]:
+        narrator = Narrator(self._store, board_id)
         while True:
             page = await self._store.entries(board_id, after=after, limit=_PAGE)
+            told = await narrator.tell(page)
             for entry in page:
                 after = entry.seq
-                yield JournalEntry.of(entry, payload=False)
+                yield WatchedEntry.telling(entry, told.get(entry.seq, ()))
             if not page:
                 await self.board(board_id)
                 await asyncio.sleep(_POLL_SECONDS)
@@ -278,8 +284,8 @@ class StoreSource:
         artifacts = self._host.artifacts if with_artifacts else None
         await export_board(self._store, check_board_id(board_id), file, on_progress, artifacts=artifacts)
 
-    async def import_(self, file: BinaryIO, on_progress: Progress) -> ImportedBoardInfo:
-        made = await import_board(self._store, file, on_progress, artifacts=self._host.artifacts)
+    async def import_(self, file: BinaryIO, on_progress: Progress, *, board_id: str | None = None) -> ImportedBoardInfo:
+        made = await import_board(self._store, file, on_progress, board_id=board_id, artifacts=self._host.artifacts)
         return ImportedBoardInfo.of_imported(made)
 
     async def _history(self, board_id: str) -> BoardHistory:

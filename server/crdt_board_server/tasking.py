@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Annotated, cast, get_args
 
 import typer
@@ -37,11 +36,15 @@ from crdt_board_server.terminal import (
     Server,
     age_of,
     deciding,
+    json_text,
+    one_of,
     out,
     plain,
+    print_colored_json,
     print_json,
     print_table,
     run,
+    short,
     show_time,
 )
 
@@ -72,7 +75,7 @@ def list_(
     """List the tasks of a board, in the order in which they were put."""
 
     async def look(source: Source) -> list[Task]:
-        states = [cast(TaskState, _one_of(each, get_args(TaskState))) for each in state or []]
+        states = [cast(TaskState, one_of(each, get_args(TaskState))) for each in state or []]
         return await source.team.tasks(board, states=states, queue=queue, limit=limit)
 
     found = run(db, url, look)
@@ -150,7 +153,7 @@ def claim(
     else:
         what = f"attempt {answer.task.attempt} of {answer.task.attempts}, until {show_time(answer.task.expires_ms)}"
         out.print(Text(f"{answer.task.key}: {what}\ntoken {answer.token}"))
-        out.print_json(json.dumps(answer.task.payload))
+        print_colored_json(answer.task.payload)
     if answer.task is None:
         raise typer.Exit(EXIT_FAILURE)
 
@@ -269,7 +272,7 @@ def clear(
     seconds = 0.0 if older_than is None else age_of("--older-than", older_than).total_seconds()
 
     def request() -> TeamRequest:
-        states = [cast(FinishedState, _one_of(each, get_args(FinishedState))) for each in state or []]
+        states = [cast(FinishedState, one_of(each, get_args(FinishedState))) for each in state or []]
         return ClearRequest(
             keys=keys or None,
             queue=queue,
@@ -297,15 +300,15 @@ def _remark(task: Task) -> str:
     """What there is to say about the state of a task."""
     match task.state:
         case "blocked":
-            return f"waits for {', '.join(task.waiting_for)}"
+            return short(f"waits for {', '.join(task.waiting_for)}")
         case "delayed":
             return f"until {show_time(task.not_before_ms or 0)}"
         case "claimed":
             return f"until {show_time(task.expires_ms or 0)}"
         case "done":
-            return "" if task.result is None else json.dumps(task.result, ensure_ascii=False)
+            return "" if task.result is None else short(json_text(task.result))
         case _:
-            return task.error or ""
+            return short(task.error or "")
 
 
 def _json(text: str, what: str) -> JsonValue:
@@ -314,12 +317,6 @@ def _json(text: str, what: str) -> JsonValue:
     except (ValueError, RecursionError) as error:
         raise BadRequest(f'{what} must be JSON, like \'{{"file": "a.py"}}\': {error}') from None
     return content
-
-
-def _one_of(state: str, states: Sequence[str]) -> str:
-    if state not in states:
-        raise BadRequest(f"--state {state}: choose one of {', '.join(states)}")
-    return state
 
 
 def _pair(text: str) -> tuple[str, JsonValue]:

@@ -7,13 +7,23 @@ from typing import Any, Protocol
 
 import httpx
 
+from crdt_board.coordination.reactions import ReactionState
 from crdt_board.coordination.task_record import TaskState
 from crdt_board.errors import BadRequest
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
 from crdt_board.team.task_info import Task
-from crdt_board_server.api.team_bodies import AgentPage, BoardAgent, BoardLease, LeasePage, TaskPage, TeamRequest
-from crdt_board_server.teamwork import decide, leases_of, tasks_of
+from crdt_board_server.api.team_bodies import (
+    AgentPage,
+    BoardAgent,
+    BoardLease,
+    BoardReaction,
+    LeasePage,
+    ReactionPage,
+    TaskPage,
+    TeamRequest,
+)
+from crdt_board_server.teamwork import decide, leases_of, reactions_of, tasks_of
 
 _PAGE = 1_000
 
@@ -30,6 +40,8 @@ class TeamSource(Protocol):
     async def tasks(
         self, board_id: str, *, states: Sequence[TaskState], queue: str | None, limit: int
     ) -> list[Task]: ...
+
+    async def reactions(self, board_id: str, *, states: Sequence[ReactionState], limit: int) -> list[BoardReaction]: ...
 
     async def agents(self, board_id: str) -> list[BoardAgent]: ...
 
@@ -49,6 +61,9 @@ class StoreTeam:
     async def tasks(self, board_id: str, *, states: Sequence[TaskState], queue: str | None, limit: int) -> list[Task]:
         return (await tasks_of(self._host, board_id, states=states, queue=queue, after=0, limit=limit)).tasks
 
+    async def reactions(self, board_id: str, *, states: Sequence[ReactionState], limit: int) -> list[BoardReaction]:
+        return (await reactions_of(self._host, board_id, states=states, after="", limit=limit)).reactions
+
     async def agents(self, board_id: str) -> list[BoardAgent]:
         raise BadRequest(f"who is on board {check_board_id(board_id)} is not in a file: ask a server, with --url")
 
@@ -61,7 +76,7 @@ class ServerTeam:
 
     async def decide(self, board_id: str, request: TeamRequest) -> Any:
         body = request.model_dump(mode="json")
-        answer = await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/{request.path}", json=body)
+        answer = await self._ask("POST", f"/api/boards/{check_board_id(board_id)}/{request.route}", json=body)
         return request.answer_type.model_validate_json(answer.content)
 
     async def leases(self, board_id: str) -> list[BoardLease]:
@@ -78,6 +93,16 @@ class ServerTeam:
             answer = await self._ask("GET", f"/api/boards/{check_board_id(board_id)}/tasks", params=parameters)
             page = TaskPage.model_validate_json(answer.content)
             found, after = [*found, *page.tasks], page.after
+        return found
+
+    async def reactions(self, board_id: str, *, states: Sequence[ReactionState], limit: int) -> list[BoardReaction]:
+        found: list[BoardReaction] = []
+        after: str | None = ""
+        while after is not None and len(found) < limit:
+            parameters = {"state": list(states), "after": after, "limit": min(_PAGE, limit - len(found))}
+            answer = await self._ask("GET", f"/api/boards/{check_board_id(board_id)}/reactions", params=parameters)
+            page = ReactionPage.model_validate_json(answer.content)
+            found, after = [*found, *page.reactions], page.after
         return found
 
     async def agents(self, board_id: str) -> list[BoardAgent]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from crdt_board.coordination.leases import LeaseRecord
+from crdt_board.coordination.reactions import ReactionRecord, ReactionState
 from crdt_board.coordination.records import Record
 from crdt_board.coordination.task_record import TaskRecord, TaskState
 from crdt_board.document import Document
@@ -16,7 +17,7 @@ from crdt_board.limits import check_board_id
 from crdt_board.presence import said_by
 from crdt_board.store.lookup import existing_head
 from crdt_board.team.task_info import Task
-from crdt_board_server.api.team_bodies import BoardAgent, BoardLease, TaskPage, TeamRequest
+from crdt_board_server.api.team_bodies import BoardAgent, BoardLease, BoardReaction, ReactionPage, TaskPage, TeamRequest
 from crdt_board_server.rooms import Rooms
 
 _R = TypeVar("_R", bound=Record)
@@ -52,6 +53,22 @@ async def tasks_of(
     ]
     page = sorted(chosen, key=lambda task: task.number)[:limit]
     return TaskPage(tasks=[Task.of(task) for task in page], after=page[-1].number if len(page) < len(chosen) else None)
+
+
+async def reactions_of(
+    host: BoardHost, board_id: str, *, states: Sequence[ReactionState], after: str, limit: int
+) -> ReactionPage:
+    """Up to ``limit`` reactions behind the record named ``after``, in the order of their names and paths."""
+    chosen = [
+        record
+        for record in await _records(host, board_id, ReactionRecord)
+        if record.name > after and (not states or record.state in states)
+    ]
+    page = sorted(chosen, key=_name)[:limit]
+    return ReactionPage(
+        reactions=[BoardReaction.of(record) for record in page],
+        after=page[-1].name if len(page) < len(chosen) else None,
+    )
 
 
 async def agents_of(rooms: Rooms, board_id: str) -> list[BoardAgent]:

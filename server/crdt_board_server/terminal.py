@@ -18,6 +18,7 @@ from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
+from rich.highlighter import JSONHighlighter
 from rich.markup import escape
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
@@ -54,7 +55,7 @@ Server = Annotated[
         "--url",
         envvar="CRDT_BOARD_URL",
         callback=_named,
-        help="A server, as http://host:port, instead of a file.",
+        help="A server, as http://host:port or ws://host:port, instead of a file.",
     ),
 ]
 Place = Annotated[
@@ -84,6 +85,10 @@ DATABASE = Path("boards.db")
 _WIDTH_OF_FILES = 240
 """Columns of a table that no terminal shows, so that a script finds every row on one line."""
 
+_CELL_CHARS_MAX = 200
+
+_UNSAFE = re.compile(r"[^ -~\n]")
+
 _AGE = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
 _AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -92,7 +97,7 @@ out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty()
 
 def fail(message: str, code: int = EXIT_FAILURE) -> NoReturn:
     """End the command with one line that says why."""
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]error[/]: {escape(message)}", highlight=False)
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error[/]: {escape(visible(message))}", highlight=False)
     raise typer.Exit(code)
 
 
@@ -178,7 +183,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], if_empty
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(visible(cell).replace("\n", "\\n")) for cell in row))
     out.print(table)
 
 
@@ -186,7 +191,12 @@ def print_diff(lines: Sequence[str]) -> None:
     """Print the lines of a `StateDiff`, in colors."""
     for line in lines:
         sign = line.lstrip()[:2]
-        out.print(Text(line, style={"+ ": "green", "- ": "red", "@ ": "cyan"}.get(sign, "")))
+        out.print(Text(visible(line), style={"+ ": "green", "- ": "red", "@ ": "cyan"}.get(sign, "")))
+
+
+def visible(text: str) -> str:
+    """``text`` with escapes in place of what would steer the terminal; lines and tabs stay."""
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
 
 
 def show_time(ms: int) -> str:
@@ -198,7 +208,33 @@ def plain(answer: BaseModel) -> Any:
 
 
 def print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
+    typer.echo(json_text(content, indent=2))
+
+
+def print_colored_json(content: Any) -> None:
+    """For people; nothing in it steers the terminal."""
+    out.print(JSONHighlighter()(json_text(content, indent=2)))
+
+
+def short(text: str) -> str:
+    """``text`` for a cell of a table, cut off when it is long; as JSON it is there as a whole."""
+    return text if len(text) <= _CELL_CHARS_MAX else f"{text[: _CELL_CHARS_MAX - 1]}…"
+
+
+def json_text(content: Any, *, indent: int | None = None) -> str:
+    """JSON that is readable, and has escapes in place of what would steer the terminal."""
+    return _UNSAFE.sub(_escaped, json.dumps(content, ensure_ascii=False, indent=indent))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
+
+
+def one_of(state: str, states: Sequence[str]) -> str:
+    """Raises BadRequest when ``--state`` names none of these."""
+    if state not in states:
+        raise BadRequest(f"--state {state}: choose one of {', '.join(states)}")
+    return state
 
 
 def age_of(option: str, text: str) -> timedelta:

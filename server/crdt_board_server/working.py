@@ -1,13 +1,17 @@
-"""The commands for agents that work together: ``leases agents``, and those of `tasking`."""
+"""The commands for agents that work together: ``leases reactions agents``, and those of `tasking`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, cast, get_args
 
 import typer
 from rich.text import Text
 
-from crdt_board_server.api.team_bodies import BreakLeaseRequest
+from crdt_board.coordination.reactions import ReactionState
+from crdt_board.errors import BadRequest
+from crdt_board_server.api.team_bodies import BoardReaction, BreakLeaseRequest, RetryReactionRequest, TeamRequest
+from crdt_board_server.sources import Source
 from crdt_board_server.tasking import tasks
 from crdt_board_server.terminal import (
     DATABASE,
@@ -18,19 +22,26 @@ from crdt_board_server.terminal import (
     Database,
     Server,
     deciding,
+    one_of,
     out,
     plain,
     print_json,
     print_table,
     run,
+    short,
     show_time,
+    visible,
 )
+
+_LISTED_MAX = 100_000
+_STATES = ", ".join(get_args(ReactionState))
 
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.add_typer(tasks, name="tasks", rich_help_panel=WORK_TOGETHER)
     app.command(rich_help_panel=WORK_TOGETHER)(leases)
+    app.command(rich_help_panel=WORK_TOGETHER)(reactions)
     app.command(rich_help_panel=WORK_TOGETHER)(agents)
 
 
@@ -66,6 +77,61 @@ def leases(
         for holder in each.holders
     ]
     print_table(("lease", "", "agent", "fence", "until"), rows, "nothing is held")
+
+
+def reactions(
+    board: Board,
+    *,
+    state: Annotated[
+        list[str] | None, typer.Option(help=f"Only those in this state, of {_STATES}; can be repeated.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=_LISTED_MAX, help="How many at most.")] = 1_000,
+    to_retry: Annotated[
+        str | None,
+        typer.Option("--retry", metavar="NAME@PATH", help="Run this one again, which failed, with all its attempts."),
+    ] = None,
+    agent: Agent,
+    db: Database = DATABASE,
+    url: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what has run of the reactions of a board, at each place; with --retry, have one run again that failed.
+
+    Whoever has the reaction runs it, at once or when it comes, if its condition holds there.
+    """
+    if to_retry is not None:
+
+        def request() -> TeamRequest:
+            name, sign, path = to_retry.partition("@")
+            if not sign:
+                raise BadRequest(f"--retry {to_retry}: give the reaction and the place, as escalate@findings/f1")
+            return RetryReactionRequest(name=name, path=path, agent=agent)
+
+        armed = run(db, url, deciding(board, request))
+        if as_json:
+            print_json(plain(armed))
+        else:
+            out.print(Text(visible(f"{armed.name} at {armed.path} is {armed.state}")))
+        return
+
+    async def look(source: Source) -> Sequence[BoardReaction]:
+        states = [cast(ReactionState, one_of(each, get_args(ReactionState))) for each in state or []]
+        return await source.team.reactions(board, states=states, limit=limit)
+
+    found = run(db, url, look)
+    if as_json:
+        print_json([plain(each) for each in found])
+        return
+    rows = [
+        (each.name, each.path, each.state, str(each.attempts), str(each.runs), each.agent, _remark(each))
+        for each in found
+    ]
+    print_table(("reaction", "at", "state", "attempts", "runs", "agent", ""), rows, "no reaction has run yet")
+
+
+def _remark(reaction: BoardReaction) -> str:
+    until = f"until {show_time(reaction.until_ms)}" if reaction.until_ms is not None else ""
+    return short(f"{until}: {reaction.error}" if until and reaction.error else until or reaction.error)
 
 
 def agents(board: Board, *, db: Database = DATABASE, url: Server = None, as_json: AsJson = False) -> None:

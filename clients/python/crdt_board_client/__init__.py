@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar, overload
-from urllib.parse import urlsplit
 
+from crdt_board.addresses import websocket_address
 from crdt_board.board import Board, check_model, closing
 from crdt_board.board_link import BoardSession
-from crdt_board.errors import BadRequest, ConnectionFailed, LimitExceeded
+from crdt_board.errors import ConnectionFailed, LimitExceeded
 from crdt_board.joining import join_or_migrate, migrate_board
 from crdt_board.limits import DEFAULT_LIMITS, check_board_id, check_name
 from crdt_board.rejections import Rejection
@@ -60,7 +60,8 @@ def connect(
 
     Without a ``model`` the board is a plain JSON object: see `crdt_board.live.plain.PlainState`.
 
-    ``url`` is that of the server, like ``ws://127.0.0.1:8765``. The block is entered when this replica holds what the
+    ``url`` is that of the server, ``ws://127.0.0.1:8765`` or ``http://127.0.0.1:8765``, with TLS ``wss://`` or
+    ``https://``. The block is entered when this replica holds what the
     board holds. When the connection goes it is made again in the background, with growing pauses; edits go on
     meanwhile and are sent then. On leaving the block everything is durable, or the reason why not is raised.
 
@@ -89,7 +90,7 @@ async def _connect(
     check_model(model)
     check_board_id(board_id)
     check_name(agent, "agent", DEFAULT_LIMITS.agent_chars_max)
-    address = _checked_url(url)
+    address = websocket_address(url)
 
     async def start(model: type[BoardModel] | None = model) -> BoardSession:
         layout, migrates = (model.board_layout(), model.board_migrations()) if model else (None, ())
@@ -120,17 +121,3 @@ async def _migrate(watch: Callable[[], Awaitable[BoardSession]], model: type[Boa
         raise ConnectionFailed(f"the board was not migrated within {_MIGRATION_SECONDS:g} s") from None
     finally:
         await session.link.close()
-
-
-def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        extra = parts.query or parts.fragment
-        is_address = parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0 and not extra
-    except (ValueError, AttributeError):  # a port that is no number, or something else than a str
-        is_address = False
-    if not is_address:
-        raise BadRequest(f"{url!r} is not the address of a server: use ws://host:port or wss://host:port")
-    if "ws" in urlsplit(url).path.split("/"):
-        raise BadRequest(f"{url!r}: give the server's address without /ws and the board; the board is an argument")
-    return url.rstrip("/")

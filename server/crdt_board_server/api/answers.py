@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from crdt_board.checkpoints import Checkpoint
+from crdt_board.coordination.deeds import Deed
 from crdt_board.history import Fork, PathEdit, Retention, Stretch
+from crdt_board.history.narration import DEEDS_MAX
 from crdt_board.imports import ImportedBoard
 from crdt_board.journal import Entry, EntryKind
 from crdt_board.limits import DEFAULT_LIMITS
@@ -150,6 +153,22 @@ class JournalEntry(BaseModel):
             paths=entry.paths,
             hash=entry.hash,
             payload=base64.b64encode(entry.payload).decode() if payload else None,
+        )
+
+
+class WatchedEntry(JournalEntry):
+    """An entry as it became durable; ``deeds`` say who did what in one of coordination, ``more_deeds`` that these are
+    the first of many."""
+
+    deeds: tuple[Deed, ...] = ()
+    more_deeds: bool = False
+
+    @classmethod
+    def telling(cls, entry: Entry, deeds: Sequence[Deed]) -> Self:
+        return cls(
+            **JournalEntry.of(entry, payload=False).model_dump(),
+            deeds=tuple(deeds[:DEEDS_MAX]),
+            more_deeds=len(deeds) > DEEDS_MAX,
         )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from typing import IO
+from typing import IO, Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
 from crdt_board.checkpoints import Checkpoint
@@ -87,14 +87,17 @@ def add_changing(routes: APIRouter, host: BoardHost) -> None:
         "/imports",
         status_code=201,
         summary="Make the board that an export holds, under its own name, with its artifacts",
-        description="`missing` are the pointers on the board to artifacts that are not in the file and not here.",
-        responses=problem_responses(409, 413),
+        description="With `as` a copy of it under another name, with all versions; their hashes are others. "
+        "`missing` are the pointers on the board to artifacts that are not in the file and not here.",
+        responses=problem_responses(404, 409, 413),
         openapi_extra={"requestBody": {"required": True, "content": {EXPORT_TYPE: {"schema": {"type": "string"}}}}},
     )
-    async def import_(request: Request) -> ImportedBoardInfo:
+    async def import_(
+        request: Request, name: Annotated[str | None, Query(alias="as", description="A board id.")] = None
+    ) -> ImportedBoardInfo:
         with file_errors(), tempfile.TemporaryFile() as file:
             await _spool(request, file, host.limits.import_bytes_max + host.limits.import_artifacts_bytes_max)
-            made = await import_board(host.store, file, artifacts=host.artifacts, limits=host.limits)
+            made = await import_board(host.store, file, board_id=name, artifacts=host.artifacts, limits=host.limits)
             return ImportedBoardInfo.of_imported(made)
 
 

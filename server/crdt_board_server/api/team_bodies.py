@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from crdt_board.coordination.leases import BreakLease, LeaseRecord
 from crdt_board.coordination.operations import Operation
+from crdt_board.coordination.reactions import PATH_CHARS_MAX, ReactionRecord, ReactionState, RetryReaction
 from crdt_board.coordination.records import TTL_MS_MAX, TTL_MS_MIN, Name, Token
 from crdt_board.coordination.task_operations import (
     AFTER_MAX,
@@ -50,7 +51,7 @@ Delay = Annotated[float, Field(ge=0, le=DELAY_MS_MAX / 1000, description="Second
 class TeamRequest(Body):
     """A request of one agent."""
 
-    path: ClassVar[str]
+    route: ClassVar[str]
     """Below the board's own."""
     answer_type: ClassVar[type[BaseModel]] = Task
 
@@ -69,7 +70,7 @@ class TeamRequest(Body):
 class PutTaskRequest(TeamRequest):
     """A task to put on the board; once, when it has a key."""
 
-    path: ClassVar[str] = "tasks"
+    route: ClassVar[str] = "tasks"
 
     key: Key | None = None
     queue: Name = "default"
@@ -103,7 +104,7 @@ class ClaimAnswer(BaseModel):
 class ClaimRequest(TeamRequest):
     """The next open task of these queues, or of any, whose payload has all of `where`."""
 
-    path: ClassVar[str] = "tasks/claim"
+    route: ClassVar[str] = "tasks/claim"
     answer_type: ClassVar[type[BaseModel]] = ClaimAnswer
 
     queues: Annotated[list[Name], Field(max_length=QUEUES_MAX)] = []
@@ -128,7 +129,7 @@ class ClaimRequest(TeamRequest):
 class RenewRequest(TeamRequest):
     """A claim that is to last longer."""
 
-    path: ClassVar[str] = "tasks/renew"
+    route: ClassVar[str] = "tasks/renew"
 
     key: Key
     token: ClaimToken
@@ -141,7 +142,7 @@ class RenewRequest(TeamRequest):
 class CompleteRequest(TeamRequest):
     """A task that is done."""
 
-    path: ClassVar[str] = "tasks/complete"
+    route: ClassVar[str] = "tasks/complete"
 
     key: Key
     token: ClaimToken
@@ -154,7 +155,7 @@ class CompleteRequest(TeamRequest):
 class FailRequest(TeamRequest):
     """An attempt that failed. The task is open again, unless `retry` is false or this was the last attempt."""
 
-    path: ClassVar[str] = "tasks/fail"
+    route: ClassVar[str] = "tasks/fail"
 
     key: Key
     token: ClaimToken
@@ -175,7 +176,7 @@ class ReleaseAnswer(BaseModel):
 class ReleaseRequest(TeamRequest):
     """A claim that is given back as if it had not been made."""
 
-    path: ClassVar[str] = "tasks/release"
+    route: ClassVar[str] = "tasks/release"
     answer_type: ClassVar[type[BaseModel]] = ReleaseAnswer
 
     token: ClaimToken
@@ -191,7 +192,7 @@ class ReleaseRequest(TeamRequest):
 class CancelRequest(TeamRequest):
     """A task that nobody is to do any more."""
 
-    path: ClassVar[str] = "tasks/cancel"
+    route: ClassVar[str] = "tasks/cancel"
 
     key: Key
 
@@ -202,7 +203,7 @@ class CancelRequest(TeamRequest):
 class RetryRequest(TeamRequest):
     """A failed or cancelled task that is to be open again, with all its attempts."""
 
-    path: ClassVar[str] = "tasks/retry"
+    route: ClassVar[str] = "tasks/retry"
 
     key: Key
 
@@ -219,7 +220,7 @@ class ClearAnswer(BaseModel):
 class ClearRequest(TeamRequest):
     """Finished tasks to remove: these, or all."""
 
-    path: ClassVar[str] = "tasks/clear"
+    route: ClassVar[str] = "tasks/clear"
     answer_type: ClassVar[type[BaseModel]] = ClearAnswer
 
     keys: Annotated[list[Name], Field(max_length=CLEARED_MAX)] | None = None
@@ -240,6 +241,51 @@ class ClearRequest(TeamRequest):
         return ClearAnswer.model_validate({"removed": result})
 
 
+class BoardReaction(BaseModel):
+    """A reaction at one place. `attempts` are those of the present run, `runs` all that were begun.
+
+    `until_ms` is when a run counts as lost, or is tried again, in milliseconds since 1970.
+    """
+
+    name: str
+    path: str
+    state: ReactionState
+    agent: str
+    attempts: int
+    runs: int
+    error: str
+    until_ms: int | None
+
+    @classmethod
+    def of(cls, record: ReactionRecord) -> BoardReaction:
+        content = record.model_dump(exclude={"name", "token", "ttl_ms"})
+        return cls(name=record.reaction, path=record.path, **content)
+
+
+class ReactionPage(BaseModel):
+    """Reactions in the order of their names and paths; ``after`` goes on, None at the end."""
+
+    reactions: list[BoardReaction]
+    after: str | None
+
+
+class RetryReactionRequest(TeamRequest):
+    """A reaction that failed at a place, to be run again with all its attempts."""
+
+    route: ClassVar[str] = "reactions/retry"
+    answer_type: ClassVar[type[BaseModel]] = BoardReaction
+
+    name: Name
+    path: Annotated[str, Field(min_length=1, max_length=PATH_CHARS_MAX, examples=["findings/f1"])]
+
+    def operation(self) -> RetryReaction:
+        return RetryReaction(name=self.name, path=self.path)
+
+    @staticmethod
+    def answer(result: JsonValue) -> BoardReaction:
+        return BoardReaction.of(ReactionRecord.model_validate(result))
+
+
 class LeaseHolder(BaseModel):
     """Who has a lease, and until when in milliseconds since 1970, unless it is renewed."""
 
@@ -257,7 +303,7 @@ class BreakAnswer(BaseModel):
 class BreakLeaseRequest(TeamRequest):
     """A lease to take from whoever has it."""
 
-    path: ClassVar[str] = "leases/break"
+    route: ClassVar[str] = "leases/break"
     answer_type: ClassVar[type[BaseModel]] = BreakAnswer
 
     name: Name

@@ -6,6 +6,7 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Query
 
+from crdt_board.coordination.reactions import PATH_CHARS_MAX, ReactionState
 from crdt_board.coordination.records import NAME_CHARS_MAX
 from crdt_board.coordination.task_record import TaskState
 from crdt_board.team.task_info import Task
@@ -13,6 +14,7 @@ from crdt_board_server.api.parameters import BoardId, Limit, Version
 from crdt_board_server.api.problems import problem_responses
 from crdt_board_server.api.team_bodies import (
     AgentPage,
+    BoardReaction,
     BreakAnswer,
     BreakLeaseRequest,
     CancelRequest,
@@ -24,18 +26,24 @@ from crdt_board_server.api.team_bodies import (
     FailRequest,
     LeasePage,
     PutTaskRequest,
+    ReactionPage,
     ReleaseAnswer,
     ReleaseRequest,
     RenewRequest,
+    RetryReactionRequest,
     RetryRequest,
     TaskPage,
 )
 from crdt_board_server.rooms import Rooms
-from crdt_board_server.teamwork import agents_of, decide, leases_of, tasks_of
+from crdt_board_server.teamwork import agents_of, decide, leases_of, reactions_of, tasks_of
 
 _REFUSALS = problem_responses(404, 409, 410)
 
 States = Annotated[list[TaskState] | None, Query(description="Only tasks in these; can be repeated.")]
+ReactionStates = Annotated[list[ReactionState] | None, Query(description="Only reactions in these; can be repeated.")]
+AfterReaction = Annotated[
+    str, Query(max_length=NAME_CHARS_MAX + PATH_CHARS_MAX + 1, description="As the page before was answered with.")
+]
 Queue = Annotated[str | None, Query(min_length=1, max_length=NAME_CHARS_MAX, description="Only tasks of this queue.")]
 
 
@@ -93,6 +101,20 @@ def add_teamwork(routes: APIRouter, rooms: Rooms) -> None:
     )
     async def clear(board_id: BoardId, wanted: ClearRequest) -> ClearAnswer:
         return cast(ClearAnswer, await decide(host, board_id, wanted))
+
+    @routes.get(
+        "/boards/{board_id}/reactions",
+        summary="What has run of reactions, at each place",
+        responses=problem_responses(404, 410),
+    )
+    async def reactions(
+        board_id: BoardId, state: ReactionStates = None, after: AfterReaction = "", limit: Limit = 100
+    ) -> ReactionPage:
+        return await reactions_of(host, board_id, states=state or [], after=after, limit=limit)
+
+    @routes.post("/boards/{board_id}/reactions/retry", summary="Run a failed reaction again", responses=_REFUSALS)
+    async def retry_reaction(board_id: BoardId, wanted: RetryReactionRequest) -> BoardReaction:
+        return cast(BoardReaction, await decide(host, board_id, wanted))
 
 
 def _add_claims(routes: APIRouter, rooms: Rooms) -> None:

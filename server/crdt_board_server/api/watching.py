@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, cast
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, Header, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.responses import StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import BaseModel
+from starlette.types import Send
 
 from crdt_board.control import refusal
 from crdt_board.errors import BadRequest, BoardError
+from crdt_board.history.narration import Narrator
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
 from crdt_board.publishing import PublishedEntry
 from crdt_board.store.lookup import existing_head
-from crdt_board_server.api.answers import JournalEntry
+from crdt_board_server.api.answers import WatchedEntry
 from crdt_board_server.api.parameters import BoardId, Version
 from crdt_board_server.api.problems import problem_responses
 
 _PAGE_ENTRIES = 100
+_KEEPALIVE_SECONDS = 15.0
 
 LastEventId = Annotated[str | None, Header(description="Sent by a client that connects again: the last event it got.")]
 
@@ -42,8 +49,21 @@ class _Bell:
         self.rung.set()
 
 
+class _EventStream(StreamingResponse):
+    """Server-sent events. What makes them is closed in any case, also when the client leaves in the middle of one: the
+    response of FastAPI fails then, as its keeper-alive writes into what is closed.
+    """
+
+    media_type = "text/event-stream"
+
+    async def stream_response(self, send: Send) -> None:
+        async with contextlib.aclosing(cast(AsyncGenerator[bytes], self.body_iterator)):
+            await super().stream_response(send)
+
+
 def add_watching(routes: APIRouter, host: BoardHost) -> None:
     """Add the route to ``routes``, for the boards of ``host``."""
+    narrators: WeakValueDictionary[str, Narrator] = WeakValueDictionary()  # those of boards that somebody watches
 
     # Whatever is wrong with a request must be found before the stream begins.
     async def begin_of(board_id: BoardId, after: Version | None = None, last_event_id: LastEventId = None) -> int:
@@ -56,42 +76,64 @@ def add_watching(routes: APIRouter, host: BoardHost) -> None:
         "/boards/{board_id}/events",
         summary="The entries of a board as they become durable, as server-sent events",
         description="Each event has the entry's `seq` as its id and its kind as its name; begins after entry `after`, "
-        "or with what comes next. A client that connects again goes on where it was. An event `error` ends the stream.",
-        response_class=EventSourceResponse,
+        "or with what comes next. A client that connects again goes on where it was. `deeds` say who did what in an "
+        "entry of coordination. An event `error` ends the stream.",
+        response_class=_EventStream,
         responses=problem_responses(404, 410),
     )
-    async def events(
-        request: Request, board_id: BoardId, begin: int = Depends(begin_of)
-    ) -> AsyncIterator[ServerSentEvent]:
-        async with host.board(board_id) as engine:
-            bell = _Bell()
+    async def events(request: Request, board_id: BoardId, begin: int = Depends(begin_of)) -> _EventStream:
+        narrator = narrators.setdefault(board_id, Narrator(host.store, board_id))
+        app = request.app.state
+        stream = _events(host, narrator, begin, bells=app.bells, stopping=app.stopping)
+        return _EventStream(stream, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+
+async def _events(
+    host: BoardHost, narrator: Narrator, after: int, *, bells: set[asyncio.Event], stopping: asyncio.Event
+) -> AsyncGenerator[bytes]:
+    """The entries behind one, for as long as the board can be read."""
+    bell = _Bell()
+    bells.add(bell.rung)
+    try:
+        async with host.board(narrator.board_id) as engine:
             engine.add_listener(bell)
-            request.app.state.bells.add(bell.rung)
             try:
-                async for event in _entries(host, board_id, begin, bell, request.app.state.stopping):
-                    yield event
+                while not stopping.is_set():
+                    bell.rung.clear()
+                    # Without the payloads: a stream that nobody reads holds its page for as long as it is open.
+                    page = await _page(host, narrator, after)
+                    for entry in page:
+                        after = entry.seq
+                        yield _event(entry.kind, entry, after)
+                    if bell.error is not None:
+                        raise bell.error
+                    if not page and not await _is_rung(bell):
+                        yield KEEPALIVE_COMMENT
             finally:
-                request.app.state.bells.discard(bell.rung)
                 engine.remove_listener(bell)
+    except BoardError as error:
+        yield _event("error", refusal(error).error)
+    finally:
+        bells.discard(bell.rung)
 
 
-async def _entries(
-    host: BoardHost, board_id: str, after: int, bell: _Bell, stopping: asyncio.Event
-) -> AsyncIterator[ServerSentEvent]:
-    while not stopping.is_set():
-        bell.rung.clear()
-        # Without the payloads: a stream that nobody reads holds its page for as long as it is open.
-        entries = await host.store.entries(board_id, after=after, limit=_PAGE_ENTRIES)
-        page = [JournalEntry.of(entry, payload=False) for entry in entries]
-        del entries
-        for entry in page:
-            after = entry.seq
-            yield ServerSentEvent(data=entry, event=entry.kind, id=str(entry.seq))
-        if bell.error is not None:
-            yield ServerSentEvent(data=refusal(bell.error).error, event="error")
-            return
-        if not page:
-            await bell.rung.wait()
+async def _page(host: BoardHost, narrator: Narrator, after: int) -> list[WatchedEntry]:
+    entries = await host.store.entries(narrator.board_id, after=after, limit=_PAGE_ENTRIES)
+    told = await narrator.tell(entries)
+    return [WatchedEntry.telling(entry, told.get(entry.seq, ())) for entry in entries]
+
+
+async def _is_rung(bell: _Bell) -> bool:
+    """Whether it rings before the client needs a sign of life."""
+    try:
+        async with asyncio.timeout(_KEEPALIVE_SECONDS):
+            return await bell.rung.wait()
+    except TimeoutError:
+        return False
+
+
+def _event(name: str, content: BaseModel, seq: int | None = None) -> bytes:
+    return format_sse_event(data_str=content.model_dump_json(), event=name, id=None if seq is None else str(seq))
 
 
 def _seq_of(last_event_id: str) -> int:
