@@ -25,6 +25,7 @@ from crdt_board_server.terminal import (
     Place,
     Server,
     age_of,
+    answering,
     check_database,
     finish,
     new_file,
@@ -82,10 +83,11 @@ def put(
     """Store a file, and print the pointer to write into a board; it is on disk then."""
     content = _standard_input() if str(file) == "-" else file
     made = _run(db, url, place, lambda source: Artifacts(source).put(content, media_type=media_type))
-    if as_json:
-        print_json(plain(made))
-    else:
-        typer.echo(made.pointer)
+    with answering():
+        if as_json:
+            print_json(plain(made))
+        else:
+            typer.echo(made.pointer)
 
 
 @app.command()
@@ -108,7 +110,8 @@ def get(
         return
     with new_file(file) as opened:
         _run(db, url, place, lambda source: copy(source, opened))
-    typer.echo(f"wrote {file}", err=True)
+    with answering():
+        typer.echo(f"wrote {file}", err=True)
 
 
 @app.command()
@@ -154,12 +157,13 @@ def sweep_(
         check_database(db)
     with progress_of("reading boards"):
         found = _run(db, url, place, clean)
-    if as_json:
-        print_json({**plain(found), "removed": [_shown(each) for each in found.removed]})
-        return
-    for each in found.removed:
-        typer.echo(f"{each.pointer}, {each.size} bytes, put {show_time(each.stored_ms)}")
-    typer.echo(str(found))
+    with answering():
+        if as_json:
+            print_json({**plain(found), "removed": [_shown(each) for each in found.removed]})
+            return
+        for each in found.removed:
+            typer.echo(f"{each.pointer}, {each.size} bytes, put {show_time(each.stored_ms)}")
+        typer.echo(str(found))
 
 
 def _run(db: Path, url: str | None, place: str | None, look: Callable[[_Source], Awaitable[_Answer]]) -> _Answer:

@@ -26,6 +26,7 @@ from crdt_board_server.terminal import (
     Place,
     Server,
     age_of,
+    answering,
     fail,
     finish,
     new_file,
@@ -206,7 +207,8 @@ def dismiss(
     An agent whose model has the rule, and finds it broken, records it again.
     """
     run(db, url, lambda source: source.dismiss(board, key, agent))
-    typer.echo(f"dismissed {key}")
+    with answering():
+        typer.echo(f"dismissed {key}")
 
 
 def export(
@@ -237,7 +239,8 @@ def export(
         return
     with new_file(target) as opened:
         write(opened)
-    typer.echo(f"wrote {target}", err=True)
+    with answering():
+        typer.echo(f"wrote {target}", err=True)
 
 
 def import_(
@@ -268,11 +271,12 @@ def import_(
     with_them = f", with {made.artifacts} artifacts" if made.artifacts else ""
     _print_made(made, as_json, f"made board {made.id} at version {made.version}{with_them}")
     if made.missing:
-        typer.echo(
-            f"{len(made.missing)} artifacts that it points to are missing here: {made.missing[0]}"
-            + (", …" if len(made.missing) > 1 else ""),
-            err=True,
-        )
+        with answering():
+            typer.echo(
+                f"{len(made.missing)} artifacts that it points to are missing here: {made.missing[0]}"
+                + (", …" if len(made.missing) > 1 else ""),
+                err=True,
+            )
 
 
 def delete(
@@ -286,13 +290,19 @@ def delete(
     """Delete a board with all that is stored of it. It cannot be brought back; export it first if in doubt."""
     info = run(db, url, lambda source: source.board(board))
     if not yes:
-        typer.confirm(f"Delete board {board} with {info.seq} entries and {info.version} versions for good?", abort=True)
+        question = f"Delete board {board} with {info.seq} entries and {info.version} versions for good?"
+        try:
+            typer.confirm(question, abort=True, err=True)
+        except OSError as error:
+            fail(f"nothing was deleted, since you cannot be asked ({error.strerror or error}); --yes deletes unasked")
     run(db, url, lambda source: source.delete(board, agent))
-    typer.echo(f"deleted board {board}")
+    with answering():
+        typer.echo(f"deleted board {board}")
 
 
 def _print_made(made: BaseModel, as_json: bool, sentence: str) -> None:
-    if as_json:
-        print_json(plain(made))
-    else:
-        typer.echo(sentence)
+    with answering():
+        if as_json:
+            print_json(plain(made))
+        else:
+            typer.echo(sentence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from crdt_board_server.terminal import (
     Database,
     Server,
     age_of,
+    answering,
     out,
     plain,
     print_diff,
@@ -129,10 +131,11 @@ def ask(
         return await source.approvals.ask(board, wanted)
 
     asked = run(db, url, put)
-    if as_json:
-        print_json(plain(asked))
-    else:
-        typer.echo(asked.id)
+    with answering():
+        if as_json:
+            print_json(plain(asked))
+        else:
+            typer.echo(asked.id)
 
 
 def decide(
@@ -152,16 +155,18 @@ def decide(
     """
     shown, diff = _look(board, approval_id, db, url)
     if not as_json:
-        _print(shown, diff)
+        with contextlib.suppress(OSError):  # who decides has named the option, and need not read this
+            _print(shown, diff)
 
     async def choose(source: Source) -> BoardApproval:
         return await source.approvals.decide(shown, option, comment=comment, agent=agent)
 
     decided = run(db, url, choose)
-    if as_json:
-        print_json(plain(decided))
-    else:
-        out.print(Text.assemble("decided: ", (visible(option), "bold green"), f", as {visible(agent)}"))
+    with answering():
+        if as_json:
+            print_json(plain(decided))
+        else:
+            out.print(Text.assemble("decided: ", (visible(option), "bold green"), f", as {visible(agent)}"))
 
 
 def withdraw(
@@ -175,10 +180,11 @@ def withdraw(
 ) -> None:
     """Take a question back that needs no answer any more."""
     withdrawn = run(db, url, lambda source: source.approvals.withdraw(board, approval_id, agent))
-    if as_json:
-        print_json(plain(withdrawn))
-    else:
-        typer.echo(f"withdrew {approval_id}")
+    with answering():
+        if as_json:
+            print_json(plain(withdrawn))
+        else:
+            typer.echo(f"withdrew {approval_id}")
 
 
 def _row(approval: BoardApproval) -> tuple[str, ...]:

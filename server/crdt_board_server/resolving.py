@@ -19,6 +19,7 @@ from crdt_board_server.terminal import (
     Board,
     Database,
     Server,
+    answering,
     fail,
     json_text,
     plain,
@@ -99,12 +100,13 @@ def resolve(
         return await source.effects.resolve(board, wanted)
 
     resolved = run(db, url, settle)
-    if as_json:
-        print_json({"effect": None if resolved is None else plain(resolved)})
-    elif resolved is None:
-        typer.echo(f"{effect} {key} did not take place, and may run again")
-    else:
-        typer.echo(f"{effect} {key} took place; its result is {json_text(resolved.result)}")
+    with answering():
+        if as_json:
+            print_json({"effect": None if resolved is None else plain(resolved)})
+        elif resolved is None:
+            typer.echo(f"{effect} {key} did not take place, and may run again")
+        else:
+            typer.echo(f"{effect} {key} took place; its result is {json_text(resolved.result)}")
 
 
 def _step_row(step: BoardStep) -> tuple[str, ...]:

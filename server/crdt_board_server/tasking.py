@@ -35,6 +35,7 @@ from crdt_board_server.terminal import (
     Database,
     Server,
     age_of,
+    answering,
     deciding,
     json_text,
     one_of,
@@ -146,14 +147,15 @@ def claim(
         return ClaimRequest(queues=queues or [], where=dict(map(_pair, where or [])), ttl=ttl, agent=agent)
 
     answer = run(db, url, deciding(board, request))
-    if as_json:
-        print_json(plain(answer))
-    elif answer.task is None:
-        out.print("no open task")
-    else:
-        what = f"attempt {answer.task.attempt} of {answer.task.attempts}, until {show_time(answer.task.expires_ms)}"
-        out.print(Text(f"{answer.task.key}: {what}\ntoken {answer.token}"))
-        print_colored_json(answer.task.payload)
+    with answering():
+        if as_json:
+            print_json(plain(answer))
+        elif answer.task is None:
+            out.print("no open task")
+        else:
+            what = f"attempt {answer.task.attempt} of {answer.task.attempts}, until {show_time(answer.task.expires_ms)}"
+            out.print(Text(f"{answer.task.key}: {what}\ntoken {answer.token}"))
+            print_colored_json(answer.task.payload)
     if answer.task is None:
         raise typer.Exit(EXIT_FAILURE)
 
@@ -232,7 +234,8 @@ def release(
     if as_json or answer.task is not None:
         _print_task(answer.task, as_json)
     else:
-        out.print("nothing is claimed by this token")
+        with answering():
+            out.print("nothing is claimed by this token")
 
 
 @tasks.command()
@@ -282,18 +285,20 @@ def clear(
         )
 
     answer = run(db, url, deciding(board, request))
-    if as_json:
-        print_json(plain(answer))
-    else:
-        out.print(f"removed {answer.removed} tasks")
+    with answering():
+        if as_json:
+            print_json(plain(answer))
+        else:
+            out.print(f"removed {answer.removed} tasks")
 
 
 def _print_task(task: Task | None, as_json: bool) -> None:
-    if as_json:
-        print_json(None if task is None else plain(task))
-    elif task is not None:
-        remark = _remark(task)
-        out.print(Text(f"{task.key} is {task.state}" + (f": {remark}" if remark else "")))
+    with answering():
+        if as_json:
+            print_json(None if task is None else plain(task))
+        elif task is not None:
+            remark = _remark(task)
+            out.print(Text(f"{task.key} is {task.state}" + (f": {remark}" if remark else "")))
 
 
 def _remark(task: Task) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import getpass
 import json
 import os
@@ -13,7 +14,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
+from typing import Annotated, Any, BinaryIO, NoReturn, TextIO, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -33,6 +34,9 @@ from crdt_board_server.sources import Progress, Source, open_source
 _Answer = TypeVar("_Answer")
 
 EXIT_FAILURE = 1
+
+EXIT_UNTOLD = 3
+"""The command has done what it was told to do, and could not say so."""
 
 SERVE, LOOK, CHANGE, WORK_TOGETHER = "Serve", "Look at boards", "Change boards", "Work together"
 """The groups of commands in ``crdt-board --help``."""
@@ -92,13 +96,49 @@ _UNSAFE = re.compile(r"[^ -~\n]")
 _AGE = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
 _AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
+
+class _Output(Console):
+    """Standard output, where a pipe that nobody reads is an error like any other; rich ends the process for it."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+out = _Output(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
 
 
 def fail(message: str, code: int = EXIT_FAILURE) -> NoReturn:
     """End the command with one line that says why."""
     Console(stderr=True, soft_wrap=True).print(f"[bold red]error[/]: {escape(visible(message))}", highlight=False)
     raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[None]:
+    """Print in this block what became of a change: it is made by then, whether anybody hears of it or not.
+
+    Where nothing can be printed, standard error says so. The command ends well when that is because nobody reads the
+    pipe any more, and else with `EXIT_UNTOLD`.
+    """
+    try:
+        yield
+    except OSError as error:
+        for stream in (sys.stdout, sys.stderr):
+            _give_up_writing(stream)
+        with contextlib.suppress(OSError):
+            os.write(2, f"done, but the answer could not be written: {error.strerror or error}\n".encode())
+        if error.errno != errno.EPIPE:
+            raise typer.Exit(EXIT_UNTOLD) from None
+
+
+def _give_up_writing(stream: TextIO) -> None:
+    """Let what a stream cannot write go nowhere: Python tries again at its end, and would exit with 120."""
+    try:
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def run(

@@ -21,6 +21,7 @@ from crdt_board_server.terminal import (
     Board,
     Database,
     Server,
+    answering,
     deciding,
     one_of,
     out,
@@ -62,10 +63,11 @@ def leases(
     """
     if to_break is not None:
         broken = run(db, url, deciding(board, lambda: BreakLeaseRequest(name=to_break, agent=agent)))
-        if as_json:
-            print_json(plain(broken))
-        else:
-            out.print(Text(f"{', '.join(each.agent for each in broken.holders) or 'nobody'} had {to_break}"))
+        with answering():
+            if as_json:
+                print_json(plain(broken))
+            else:
+                out.print(Text(f"{', '.join(each.agent for each in broken.holders) or 'nobody'} had {to_break}"))
         return
     found = run(db, url, lambda source: source.team.leases(board))
     if as_json:
