@@ -37,6 +37,10 @@ class Limits:
     """Client ids of one board whose presence is known or remembered."""
     control_bytes_max: int = 4 * 1024 * 1024
     """One JSON control message, or the body of one HTTP request, but for exports."""
+    body_silent_seconds: float = 60.0
+    """How long the body of an HTTP request may bring nothing."""
+    body_bytes_per_second_min: int = 50
+    """How fast such a body must be, as a whole: slower than a model writes, and faster than who only keeps it open."""
     journal_page_bytes_max: int = 4 * 1024 * 1024
     """Updates of entries in one answer over HTTP, beyond the first of them."""
     layout_bytes_max: int = 1024 * 1024

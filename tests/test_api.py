@@ -390,9 +390,9 @@ async def test_watch_prints_what_happens(client: httpx.AsyncClient, database: Pa
 
 async def test_a_deletion_is_asked_about(client: httpx.AsyncClient, database: Path) -> None:
     """Without --yes and without an answer nothing is deleted."""
-    code, said, _ = await asyncio.to_thread(crdt_board, "delete", BOARD, "--db", str(database))
+    code, _, asked = await asyncio.to_thread(crdt_board, "delete", BOARD, "--db", str(database))
     assert code == 1
-    assert "2 versions for good?" in said
+    assert "2 versions for good?" in asked
     assert (await got(client, f"/{BOARD}"))["version"] == 2
 
 

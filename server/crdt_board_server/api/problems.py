@@ -45,14 +45,7 @@ def install_problems(app: FastAPI) -> None:
 
     @app.exception_handler(BoardError)
     async def of_board(_request: Request, error: BoardError) -> JSONResponse:
-        details = refusal(error).error
-        title = type(error).__name__
-        headers = {"Retry-After": _RETRY_AFTER_SECONDS} if isinstance(error, Unavailable) and error.retryable else None
-        status = closing_of(error).http_status
-        return _answer(
-            ProblemDocument(title=title, status=status, detail=details.message, code=details.code, data=details.data),
-            headers,
-        )
+        return problem_of(error)
 
     @app.exception_handler(RequestValidationError)
     async def of_request(_request: Request, error: RequestValidationError) -> JSONResponse:
@@ -95,15 +88,12 @@ def install_problems(app: FastAPI) -> None:
 
 
 def problem_of(error: BoardError) -> JSONResponse:
-    """The answer to a request that is refused before it has come to a route."""
-    problem = ProblemDocument(
-        title=type(error).__name__,
-        status=closing_of(error).http_status,
-        detail=error.message,
-        code=error.code,
-        data=error.data,
-    )
-    return _answer(problem)
+    """The answer that says what went wrong."""
+    details = refusal(error).error
+    title, status = type(error).__name__, closing_of(error).http_status
+    headers = {"Retry-After": _RETRY_AFTER_SECONDS} if isinstance(error, Unavailable) and error.retryable else None
+    problem = ProblemDocument(title=title, status=status, detail=details.message, code=details.code, data=details.data)
+    return _answer(problem, headers)
 
 
 def _allowed_methods(app: FastAPI, request: Request) -> set[str]:
