@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from crdt_board import BadRequest, Board, BoardModel, Text, open_board
-from crdt_board.coordination.cursors import CursorRecord
+from crdt_board import BadRequest, Board, BoardModel, CursorMoved, Text, open_board
+from crdt_board.coordination.cursors import CursorRecord, DropCursor
 from crdt_board.history import News, Retention
 from crdt_board.team.following import Follower
 from support.places import Place, PlaceKind, place_of
@@ -156,9 +156,7 @@ async def test_a_follower_that_lost_its_place_commits_nothing(pair: list[Board[J
     await add(ann, "a")
     follower = await bob.follow("reviewer", "findings", ttl=0.2).__aenter__()
     await take(follower, 1)
-    for task in asyncio.all_tasks():
-        if task.get_name() == "keep-renew_lease":
-            task.cancel()  # as if this process stood still
+    stand_still()
     async with asyncio.timeout(DEADLINE_SECONDS), ann.follow("reviewer", "findings", own=True) as other:
         await anext(other)
         await other.commit("review", patch={"seen": ["ann"]})
@@ -166,6 +164,70 @@ async def test_a_follower_that_lost_its_place_commits_nothing(pair: list[Board[J
             await follower.commit("review", patch={"seen": ["bob"]})
     assert ann.snapshot().seen == ["ann"]
     await follower.__aexit__(ValueError, ValueError(), None)
+
+
+def stand_still() -> None:
+    """Let what this process holds run out, as if it stood still for that time."""
+    for task in asyncio.all_tasks():
+        if task.get_name() == "keep-renew_lease":
+            task.cancel()
+
+
+async def test_a_follower_that_lost_its_place_between_two_items_leaves_them_to_who_has_it(
+    pair: list[Board[Job]],
+) -> None:
+    """It does not move the cursor under the other, and gives nothing more of the page that it had read; afterwards it
+    goes on behind what the other has handled."""
+    ann, bob = pair
+    await add(ann, "a", "b", "c")
+    follower = await bob.follow("reviewer", "findings", ttl=0.2).__aenter__()
+    assert keys_of(await take(follower, 1)) == ["a"]
+    await follower.commit("review")
+    stand_still()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        async with ann.follow("reviewer", "findings", own=True) as other:
+            assert keys_of(await take(other, 1)) == ["b"]
+            waiting = asyncio.create_task(take(follower, 1))
+            await bob._desk.ask(
+                DropCursor(name="none")
+            )  # what bob asks for from here on is decided after what the follower has asked for
+            await other.commit("review", patch={"seen": ["b"]})
+            assert not waiting.done()
+        assert keys_of(await waiting) == ["c"]
+    await follower.__aexit__(None, None, None)
+
+
+async def test_a_follower_that_handled_what_another_one_has_handled_is_told(pair: list[Board[Job]]) -> None:
+    """It has done the item and not moved the cursor; who has its place by then is not disturbed by it."""
+    ann, bob = pair
+    await add(ann, "a", "b")
+    follower = await bob.follow("reviewer", "findings", ttl=0.2).__aenter__()
+    await take(follower, 1)
+    stand_still()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        async with ann.follow("reviewer", "findings", own=True) as other:
+            assert keys_of(await take(other, 1)) == ["a"]
+            waiting = asyncio.create_task(take(follower, 1))
+            await bob._desk.ask(DropCursor(name="none"))
+            await other.commit("review", patch={"seen": ["a"]})
+        with pytest.raises(CursorMoved):
+            await waiting
+        assert keys_of(await take(follower, 1)) == ["b"]
+    await follower.__aexit__(None, None, None)
+
+
+async def test_a_follower_whose_renewal_was_answered_late_does_not_wait_for_itself(pair: list[Board[Job]]) -> None:
+    """It could not know any more that it had its place, begins anew, and the writer holds its old claim still."""
+    ann, bob = pair
+    await add(ann, "a")
+    async with bob.follow("reviewer", "findings", ttl=300) as follower:
+        assert keys_of(await take(follower, 1)) == ["a"]
+        assert follower._lease is not None
+        assert follower._lease._keeping is not None
+        follower._lease._keeping._until = 0.0
+        await add(ann, "b")
+        assert keys_of(await take(follower, 1)) == ["b"]
+        await follower.commit("review")
 
 
 async def test_what_was_compacted_away_is_told_as_one_item(tmp_path: Path) -> None:

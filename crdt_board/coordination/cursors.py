@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
+from crdt_board.coordination.leases import LeaseClaim, check_claim
 from crdt_board.coordination.records import Frozen, Name, Record
 from crdt_board.errors import CursorMoved
 
@@ -32,12 +33,16 @@ class CursorRecord(Record):
 
 
 class MoveCursor(Frozen):
-    """Everything up to entry ``to`` was handled; ``expected`` is where the cursor is, 0 when there is none yet."""
+    """Everything up to entry ``to`` was handled; ``expected`` is where the cursor is, 0 when there is none yet.
+
+    ``lease`` is what the mover must have for it.
+    """
 
     op: Literal["move_cursor"] = "move_cursor"
     name: Name
     expected: Seq
     to: Seq
+    lease: LeaseClaim | None = None
 
 
 class DropCursor(Frozen):
@@ -51,10 +56,12 @@ CursorOperation = MoveCursor | DropCursor
 
 
 def move(draft: Draft, op: MoveCursor) -> JsonValue:
-    """Raises CursorMoved when somebody else has moved it, unless it is where it shall be."""
+    """Raises CursorMoved when somebody else has moved it, unless it is where it shall be; LeaseLost as it says."""
     cursor = draft.get(CursorRecord, op.name) or CursorRecord(name=op.name)
     if cursor.seq == op.to:
         return None
+    if op.lease is not None:
+        check_claim(draft, op.lease)
     if cursor.seq != op.expected:
         raise CursorMoved(
             f"cursor {op.name} is at entry {cursor.seq}, where {cursor.agent or 'nobody'} moved it, "

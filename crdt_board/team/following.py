@@ -12,7 +12,7 @@ from crdt_board.checkpoints import Checkpoint
 from crdt_board.control import ListEntries
 from crdt_board.coordination.cursors import CursorRecord, MoveCursor
 from crdt_board.coordination.operations import Operation
-from crdt_board.errors import BadRequest, LeaseLost
+from crdt_board.errors import BadRequest, CursorMoved, LeaseLost
 from crdt_board.history.news import EntryPage, News
 from crdt_board.team.desk import Desk
 from crdt_board.team.idleness import Idleness
@@ -93,11 +93,10 @@ class Follower:
         assert self._lease is not None, "a follower is used inside async with"
         if self._current is not None:
             self._handled, self._current = self._current.seq, None
-            await self._move()
+        await self._keep_place(self._lease)
         while not self._news:
-            if not self._lease.is_held:
-                await self._begin()
             await self._fetch()
+            await self._keep_place(self._lease)
         self._current = self._news.popleft()
         return self._current
 
@@ -122,7 +121,7 @@ class Follower:
     def _idle_at(self) -> int | None:
         return None if self._current is not None or self._news else self._read
 
-    async def _begin(self) -> None:
+    async def _begin(self) -> Lease:
         """Be the only one who follows under this name, and go on where the last one stopped."""
         lease = Lease(self._desk, f"cursor {self._name}", ttl=self._ttl, shared=False, timeout=None)
         self._lease = await lease.__aenter__()
@@ -130,11 +129,38 @@ class Follower:
         if record is None and self._start == "now":
             self._handled = self._desk.session.replica.seq
             self._cursor = 0
-            await self._move()
+            await self._move(lease)
         else:
             self._cursor = self._handled = record.seq if record is not None else 0
         self._read, self._current = self._handled, None
         self._news.clear()
+        return lease
+
+    async def _keep_place(self, lease: Lease) -> None:
+        """Go on being the one who follows, with the cursor moved over what was handled; from the place of the cursor
+        when somebody else was it meanwhile."""
+        while True:
+            if lease.is_held:
+                with contextlib.suppress(LeaseLost):
+                    await self._move(lease)
+                    return
+            lease = await self._begin_again(lease)
+
+    async def _begin_again(self, lost: Lease) -> Lease:
+        handled, cursor = self._handled, self._cursor
+        with contextlib.suppress(LeaseLost):
+            await lost.__aexit__(None, None, None)  # it may be held after all, and would be renewed for ever
+        lease = await self._begin()
+        if handled != cursor:
+            if self._cursor != cursor:
+                raise CursorMoved(
+                    f"cursor {self._name} is at entry {self._cursor}, where somebody else moved it, and not at "
+                    f"{cursor}: the last item was handled twice",
+                    cursor=self._name,
+                    seq=self._cursor,
+                )
+            self._handled = self._read = handled
+        return lease
 
     async def _fetch(self) -> None:
         """Read on, or wait until there is more."""
@@ -152,7 +178,10 @@ class Follower:
     def _has_more(self) -> bool:
         return self._desk.session.replica.seq > self._read or self._idleness.must_tell
 
-    async def _move(self) -> None:
+    async def _move(self, lease: Lease) -> None:
+        """Raises LeaseLost, CursorMoved."""
         if self._handled != self._cursor:
-            await self._desk.ask(MoveCursor(name=self._name, expected=self._cursor, to=self._handled))
+            await self._desk.ask(
+                MoveCursor(name=self._name, expected=self._cursor, to=self._handled, lease=lease.claim)
+            )
             self._cursor = self._handled
