@@ -14,7 +14,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from crdt_board import BoardModel, Text
+from crdt_board import BoardHost, BoardModel, Text, open_board
+from crdt_board.exports import export_board
 from crdt_board.limits import Limits
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
@@ -171,3 +172,33 @@ async def test_a_server_that_stops_does_not_wait_for_bodies(
     assert await server.ended() == 0
     assert "error" not in server.log()
     assert not list(started.glob("*/*"))
+
+
+async def test_what_was_uploaded_when_the_server_was_killed_is_not_there(
+    start_server: Callable[..., Awaitable[ServerProcess]], tmp_path: Path
+) -> None:
+    """An import is not half a board, nor a put half an artifact; both can be made again, and a sweep clears up."""
+    async with BoardHost(await SqliteStore.open(tmp_path / "from.db")) as host:
+        async with open_board(host, "moved", Job, agent="ann") as board:
+            board.state.draft.append("written")
+            await board.commit("made")
+        with (tmp_path / "moved.export").open("wb") as opened:
+            await export_board(host.store, "moved", opened, artifacts=host.artifacts)
+    export = (tmp_path / "moved.export").read_bytes()
+    server = await start_server()
+    artifacts = Path(f"{server.database}-artifacts")
+    async with contextlib.AsyncExitStack() as stack:
+        importing = await stack.enter_async_context(upload(server.port, "/api/imports", announced=len(export)))
+        putting = await stack.enter_async_context(upload(server.port, "/api/artifacts", announced=4_000_000))
+        await importing.send(export[:-1])
+        await putting.send(b"x" * 3_000_000)
+        await eventually(lambda: sum(each.stat().st_size for each in artifacts.glob("incoming/*")), "it is written")
+        await server.kill9()
+    await server.start()
+    async with httpx.AsyncClient(base_url=server.http, trust_env=False, timeout=DEADLINE_SECONDS) as client:
+        assert (await client.get("/api/boards")).json()["boards"] == []
+        assert (await client.get("/api/artifacts")).json()["artifacts"] == []
+        assert (await client.post("/api/imports", content=export)).status_code == 201
+        assert list(artifacts.glob("incoming/*"))
+        assert (await client.post("/api/artifacts/sweeps", json={"grace_seconds": 0})).status_code == 200
+    assert not list(artifacts.glob("incoming/*"))
