@@ -37,6 +37,8 @@ class Limits:
     """Client ids of one board whose presence is known or remembered."""
     control_bytes_max: int = 4 * 1024 * 1024
     """One JSON control message, or the body of one HTTP request, but for exports."""
+    answer_seconds_max: float = 5.0
+    """How long a request over HTTP waits for its answer while the store fails."""
     body_silent_seconds: float = 60.0
     """How long the body of an HTTP request may bring nothing."""
     body_bytes_per_second_min: int = 50

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from crdt_board import Board, BoardModel, Text
+from crdt_board import Board, BoardModel, Text, open_board
 from crdt_board.history import BoardHistory
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
@@ -176,3 +176,56 @@ async def test_nothing_acknowledged_is_lost_when_a_server_with_a_full_disk_is_ki
         assert await eve.effect("ticket", "t1", outside.call) == 1
     assert outside.calls == 1
     assert await verified(server.database)
+
+
+async def test_requests_over_http_are_told_and_not_done_later(server: ServerProcess) -> None:
+    """Nobody waits for them any more when there is space again: a claim would be that of nobody."""
+    async with (
+        connect(server.url, "job", Job, agent="ann") as ann,
+        httpx.AsyncClient(
+            base_url=f"{server.http}/api/boards/job", trust_env=False, timeout=DEADLINE_SECONDS
+        ) as client,
+    ):
+        await ann.tasks.put(None, key="extract")
+        asked = await ann.ask("Ship it?", key="ship")
+        with full_disk(server):
+            filling = await fill(ann)
+            await is_told(server)
+            answers = await asyncio.gather(
+                client.post("/tasks", json={"key": "another"}),
+                client.post("/tasks/claim", json={}),
+                client.post("/commits", json={"step": "made", "patch": {}}),
+                client.post("/approvals/ship/decision", json={"option": "approve"}),
+                client.post("/forks", json={"board": "fork"}),
+                client.get("/tasks"),
+            )
+            assert not filling.done()
+        await filling
+        for answer in answers[:-1]:
+            assert (answer.status_code, answer.json()["code"]) == (503, "unavailable"), answer.text
+            assert "the board cannot be written" in answer.json()["detail"]
+            assert answer.headers["Retry-After"] == "1"
+        assert answers[-1].status_code in (200, 503)
+        tasks = (await client.get("/tasks")).json()["tasks"]
+        assert [(each["key"], each["state"]) for each in tasks] == [("extract", "open")]
+        assert (ann.version, asked.state) == (0, "pending")
+        assert (await client.post("/tasks/claim", json={})).json()["task"]["key"] == "extract"
+
+
+async def test_a_command_over_a_file_says_that_the_disk_is_full(tmp_path: Path) -> None:
+    """It does not wait for space without a word, and has done nothing."""
+    file = tmp_path / "boards.db"
+    async with open_board(file, "job", Job, agent="ann") as board:
+        board.state.draft.append("x" * 200_000)
+        await board.commit("begun")
+    command = [str(Path(sys.executable).with_name("crdt-board")), "tasks", "put", "job", f'"{"x" * 60_000}"']
+    process = await asyncio.create_subprocess_exec(
+        *("prlimit", "--fsize=60000", "--", *command, "--db", str(file)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, problems = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, said) == (1, b""), problems
+    assert b"error: no answer within 5 s, since the board cannot be written" in problems
+    async with open_board(file, "job", Job, agent="ann") as board:
+        assert board.tasks.all() == []

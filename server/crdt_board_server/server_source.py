@@ -64,6 +64,10 @@ class ServerSource:
         self.team: TeamSource = ServerTeam(self._ask)
         self.effects: EffectSource = ServedEffects(self._ask)
 
+    @property
+    def failure(self) -> None:
+        return None
+
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []
         after: str | None = ""

@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 from crdt_board.addresses import http_address
 from crdt_board.artifacts.opening import beside, open_artifacts
 from crdt_board.checkpoints import Checkpoint
-from crdt_board.errors import BadRequest, NotFound
+from crdt_board.errors import BadRequest, BoardError, NotFound
 from crdt_board.exports import export_board
 from crdt_board.forks import new_epoch
 from crdt_board.history import (
@@ -52,6 +52,11 @@ Progress = Callable[[int, int], None]
 
 class Source(Protocol):
     """Boards to look at. A board that is not there raises `NotFound`."""
+
+    @property
+    def failure(self) -> BoardError | None:
+        """Why a board that is open here cannot be written just now; a server tells by itself."""
+        ...
 
     @property
     def approvals(self) -> ApprovalSource: ...
@@ -180,6 +185,10 @@ class StoreSource:
         self.approvals: ApprovalSource = StoredApprovals(host)
         self.team: TeamSource = StoreTeam(host)
         self.effects: EffectSource = StoredEffects(host)
+
+    @property
+    def failure(self) -> BoardError | None:
+        return next((engine.failure for engine in self._host.open_boards().values() if engine.failure), None)
 
     async def boards(self) -> list[BoardInfo]:
         found: list[BoardInfo] = []

@@ -27,8 +27,10 @@ from rich.text import Text
 
 from crdt_board.checkpoints import parse_pointer
 from crdt_board.errors import BadRequest, BoardError, NotFound
+from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.values import from_validation_error
 from crdt_board_server.api.team_bodies import TeamRequest
+from crdt_board_server.patience import patiently
 from crdt_board_server.sources import Progress, Source, open_source
 
 _Answer = TypeVar("_Answer")
@@ -151,7 +153,7 @@ def run(
 
     async def ask() -> _Answer:
         async with open_source(db, url, place) as source:
-            return await look(source)
+            return await patiently(look(source), lambda: source.failure, DEFAULT_LIMITS.answer_seconds_max)
 
     return finish(ask())
 
