@@ -22,7 +22,7 @@ from support import deaths
 from support.deaths import NOTES, After, Before, acknowledged
 
 _TESTS = Path(__file__).resolve().parent
-_SECONDS = 120
+_SECONDS = 600
 
 few_moments_and_many = pytest.mark.parametrize(
     "moments", [16, pytest.param(300, marks=pytest.mark.slow)], ids=["few", "many"]
