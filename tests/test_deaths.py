@@ -25,7 +25,7 @@ _TESTS = Path(__file__).resolve().parent
 _SECONDS = 600
 
 few_moments_and_many = pytest.mark.parametrize(
-    "moments", [16, pytest.param(300, marks=pytest.mark.slow)], ids=["few", "many"]
+    "moments", [12, pytest.param(150, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 
 
