@@ -156,7 +156,7 @@ async def test_a_follower_that_lost_its_place_commits_nothing(pair: list[Board[J
     await add(ann, "a")
     follower = await bob.follow("reviewer", "findings", ttl=0.2).__aenter__()
     await take(follower, 1)
-    stand_still()
+    await stand_still(follower)
     async with asyncio.timeout(DEADLINE_SECONDS), ann.follow("reviewer", "findings", own=True) as other:
         await anext(other)
         await other.commit("review", patch={"seen": ["ann"]})
@@ -166,11 +166,11 @@ async def test_a_follower_that_lost_its_place_commits_nothing(pair: list[Board[J
     await follower.__aexit__(ValueError, ValueError(), None)
 
 
-def stand_still() -> None:
-    """Let what this process holds run out, as if it stood still for that time."""
-    for task in asyncio.all_tasks():
-        if task.get_name() == "keep-renew_lease":
-            task.cancel()
+async def stand_still(follower: Follower) -> None:
+    """Renew no more, as if this process stood still."""
+    assert follower._lease is not None
+    assert follower._lease._keeping is not None
+    await follower._lease._keeping.end()
 
 
 async def test_a_follower_that_lost_its_place_between_two_items_leaves_them_to_who_has_it(
@@ -183,7 +183,7 @@ async def test_a_follower_that_lost_its_place_between_two_items_leaves_them_to_w
     follower = await bob.follow("reviewer", "findings", ttl=0.2).__aenter__()
     assert keys_of(await take(follower, 1)) == ["a"]
     await follower.commit("review")
-    stand_still()
+    await stand_still(follower)
     async with asyncio.timeout(DEADLINE_SECONDS):
         async with ann.follow("reviewer", "findings", own=True) as other:
             assert keys_of(await take(other, 1)) == ["b"]
@@ -203,7 +203,7 @@ async def test_a_follower_that_handled_what_another_one_has_handled_is_told(pair
     await add(ann, "a", "b")
     follower = await bob.follow("reviewer", "findings", ttl=0.2).__aenter__()
     await take(follower, 1)
-    stand_still()
+    await stand_still(follower)
     async with asyncio.timeout(DEADLINE_SECONDS):
         async with ann.follow("reviewer", "findings", own=True) as other:
             assert keys_of(await take(other, 1)) == ["a"]

@@ -77,6 +77,9 @@ async def commands(folder: Path) -> list[list[str]]:
         with (folder / "imported.export").open("wb") as opened:
             await export_board(host.store, "imported", opened, artifacts=None)
     async with BoardHost(await SqliteStore.open(file)) as host, open_board(host, "job", Job, agent="ann") as board:
+        board.on("end", name="check", attempts=1)(lambda _event: lost())
+        board.state.end = 6
+        await board.settled(DEADLINE_SECONDS)
         for step in ("first", "second"):
             board.state.draft.append(step)
             await board.commit(step)
@@ -115,6 +118,7 @@ async def commands(folder: Path) -> list[list[str]]:
         ["tasks", "retry", "job", "retried"],
         ["tasks", "clear", "job", "cleared"],
         ["leases", "job", "--break", "held"],
+        ["reactions", "job", "--retry", "check@end"],
         ["resolve", "job", "order", "o", "--not-done"],
         ["artifacts", "put", str(put)],
         ["artifacts", "sweep", "--grace", "1s"],

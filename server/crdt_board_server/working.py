@@ -110,10 +110,11 @@ def reactions(
             return RetryReactionRequest(name=name, path=path, agent=agent)
 
         armed = run(db, url, deciding(board, request))
-        if as_json:
-            print_json(plain(armed))
-        else:
-            out.print(Text(visible(f"{armed.name} at {armed.path} is {armed.state}")))
+        with answering():
+            if as_json:
+                print_json(plain(armed))
+            else:
+                out.print(Text(visible(f"{armed.name} at {armed.path} is {armed.state}")))
         return
 
     async def look(source: Source) -> Sequence[BoardReaction]:
