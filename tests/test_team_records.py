@@ -42,6 +42,9 @@ def forged_decision() -> dict[str, Any]:
 
 FORGERIES: dict[str, Forgery] = {
     "a lease": lambda team: team.update({"lease:payments": forged_lease()}),
+    "a lease whose line cannot be read": lambda team: team.update(
+        {"lease:payments": {"name": "payments", "line": "x"}}
+    ),
     "a greater fence": lambda team: team.update({"fence:lease": {"name": "lease", "last": 2**53 - 1}}),
     "a task that is done": lambda team: team.update(
         {"task:one": {"name": "one", "number": 1, "put_by": "ann", "put_ms": 0, "status": "done", "result": "mine"}}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
 from crdt_board.coordination.records import Frozen, Name, Record, Token, TtlMs
 from crdt_board.errors import LeaseHeld, LeaseLost
@@ -61,6 +61,21 @@ class FenceRecord(Record):
     last: int = 0
 
 
+@lru_cache(_LINES_REMEMBERED)
+def _read_line(line: str) -> tuple[Waiter, ...]:
+    rows = (row.split(" ", 3) for row in line.split("\n") if row)
+    return tuple(Waiter(token, int(expires_ms), shared == "1", agent) for token, expires_ms, shared, agent in rows)
+
+
+def _checked_line(line: str) -> str:
+    """``line``. Raises ValueError when it is none."""
+    _read_line(line)
+    return line
+
+
+_Line = Annotated[str, AfterValidator(_checked_line)]
+
+
 class LeaseRecord(Record):
     """A lease that somebody has.
 
@@ -72,7 +87,7 @@ class LeaseRecord(Record):
     shared: bool = False
     """Whether the holders let others share it."""
     holders: tuple[Holder, ...] = ()
-    line: str = ""
+    line: _Line = ""
     """`waiting` as one text, since every replica reads it each time that the line moves; a row for each."""
 
     @property
@@ -263,12 +278,6 @@ def _held(draft: Draft, lease: LeaseRecord, token: str, agent: str, *, shared: b
     draft.put(FenceRecord(name=_FENCE, last=fence))
     holder = Holder(token=token, agent=agent, fence=fence, ttl_ms=ttl_ms, expires_ms=draft.now_ms + ttl_ms)
     return lease.model_copy(update={"shared": shared, "holders": (*lease.holders, holder)})
-
-
-@lru_cache(_LINES_REMEMBERED)
-def _read_line(line: str) -> tuple[Waiter, ...]:
-    rows = (row.split(" ", 3) for row in line.split("\n") if row)
-    return tuple(Waiter(token, int(expires_ms), shared == "1", agent) for token, expires_ms, shared, agent in rows)
 
 
 def _keep(draft: Draft, lease: LeaseRecord, held: Holder, ttl_ms: int) -> JsonValue:

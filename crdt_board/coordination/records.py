@@ -23,8 +23,9 @@ def _printable(name: str) -> str:
 Name = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX), AfterValidator(_printable)]
 """What a lease, a task or the like is called; any printable characters."""
 
-Token = Annotated[str, Field(min_length=16, max_length=64)]
-"""A random text by which whoever asked for something is known again, also when the question is asked twice."""
+Token = Annotated[str, Field(min_length=16, max_length=64, pattern=r"^[!-~]+$")]
+"""A random text, ASCII without spaces, by which whoever asked for something is known again, also when the question is
+asked twice."""
 
 TtlMs = Annotated[int, Field(ge=TTL_MS_MIN, le=TTL_MS_MAX)]
 """How long a claim lasts unless it is renewed."""
