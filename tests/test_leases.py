@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from pydantic import ValidationError
 
 from crdt_board import BadRequest, BoardHost, InvalidValue, LeaseHeld, LeaseLost, LimitExceeded, open_board
 from crdt_board.clock import ManualClock
@@ -19,6 +20,7 @@ from crdt_board.coordination.leases import (
     WAITING_MAX,
     AcquireLease,
     BreakLease,
+    LeaseRecord,
     ReleaseLease,
     RenewLease,
 )
@@ -258,6 +260,34 @@ async def test_a_claim_that_waited_long_asks_whether_it_has_the_lease(
         assert [each.ttl_ms for each in bob.leases[0].holders] == [60_000]
         await bob.commit("held", lease=lease)
         await holding.aclose()
+
+
+async def test_a_claim_that_was_handed_over_is_kept_however_long_its_ttl_is(place: Place) -> None:
+    """It has it for a turn only: so it is renewed within that, not when a part of its ttl is over."""
+    async with place.open_all(Report, "ann", "bob") as (ann, bob), contextlib.AsyncExitStack() as holding:
+        async with ann.lease("payments"):
+            waiting = asyncio.create_task(holding.enter_async_context(bob.lease("payments", ttl=3600)))
+            await in_line(ann, 1)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            lease = await waiting
+        await eventually(
+            lambda: [each.ttl_ms for each in bob.leases[0].holders] == [HOUR_MS], "it is held for its own ttl"
+        )
+        assert lease.is_held
+
+
+@pytest.mark.parametrize("between", [" ", "\n", "\x00", "é"])
+def test_a_token_that_would_not_fit_into_a_line_is_none(between: str) -> None:
+    """What stands in line is read again by every replica: nobody can write there what is no place in it."""
+    with pytest.raises(ValidationError):
+        AcquireLease(name="payments", token=f"{TOKEN}{between}1", ttl_ms=1_000, wait_ms=1_000)
+
+
+@pytest.mark.parametrize("line", ["no place", f"{TOKEN} soon 0 ann", f"{TOKEN} 1 0 ann\n{TOKEN}"])
+def test_a_lease_with_a_line_that_cannot_be_read_is_no_record(line: str) -> None:
+    """So it is passed over where it is read, and not only when somebody asks who stands in line."""
+    with pytest.raises(ValidationError):
+        LeaseRecord(name="payments", line=line)
 
 
 async def test_a_cancelled_claim_leaves_nothing(place: Place) -> None:

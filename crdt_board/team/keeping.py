@@ -17,6 +17,8 @@ from crdt_board.wire_values import invalid_value
 _RENEWALS_PER_TTL = 3
 _TRIES_PER_TTL = 30
 """How often at most, when it has not much time left."""
+_PAUSE_SECONDS = 1.0
+"""How long it pauses at most then: a claim that was handed over lasts for a turn at first, however long its ttl is."""
 _GIVE_BACK_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0
 
@@ -50,7 +52,8 @@ class Renewing:
     @property
     def _pause(self) -> float:
         """Until the next renewal: the less time is left, because one failed, the sooner."""
-        return max((self._until - self._loop.time()) / _RENEWALS_PER_TTL, self._seconds / _TRIES_PER_TTL)
+        shortest = min(self._seconds / _TRIES_PER_TTL, _PAUSE_SECONDS)
+        return max((self._until - self._loop.time()) / _RENEWALS_PER_TTL, shortest)
 
     def _begin(self) -> None:
         self._task = self._desk.spawn(self._renew(), f"keep-{self._renewal.op}")
