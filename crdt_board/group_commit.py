@@ -28,6 +28,7 @@ class GroupCommit:
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
+        self._has_begun = False
 
     async def append(self, request: Append) -> AppendResult:
         """Append one board's entries; see `Store.append`. Durable on return.
@@ -63,7 +64,7 @@ class GroupCommit:
 
     async def _write_group(self) -> None:
         group, self._waiting = self._waiting, []
-        self._writing = True
+        self._writing = self._has_begun = True
         self._idle.clear()
         try:
             answers = await self._store.append([request for request, _ in group])
@@ -90,7 +91,14 @@ class GroupCommit:
     def _begin_group(self) -> None:
         self._writing = True
         self._idle.clear()
+        self._has_begun = False
         self._task = asyncio.create_task(self._write_group(), name="group-commit")
+        self._task.add_done_callback(self._begin_again)
+
+    def _begin_again(self, ended: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first turn, as at the end of its loop, has run nothing at all."""
+        if ended is self._task and not self._has_begun:
+            self._begin_group()
 
 
 def _fail(group: list[tuple[Append, asyncio.Future[AppendResult]]], error: Exception) -> None:

@@ -231,3 +231,16 @@ async def test_closing_lets_the_group_finish_and_refuses_the_rest() -> None:
     with pytest.raises(BoardClosed):
         await journal.append(two)
     await journal.close()
+
+
+async def test_a_task_that_is_cancelled_before_it_runs_leaves_nobody_waiting() -> None:
+    """As at the end of an event loop, which cancels all: what waits is written, and closing ends."""
+    store = FaultyStore(MemoryStore())
+    journal, boards = await in_company(store)
+    (append,) = start(journal, [boards[0].updates(b"y")])
+    await asyncio.sleep(0)
+    (task,) = [each for each in asyncio.all_tasks() if each.get_name() == "group-commit"]
+    task.cancel()
+    assert await answers([append]) == [Appended(seq=2)]
+    async with asyncio.timeout(DEADLINE):
+        await journal.close()
