@@ -13,6 +13,7 @@ from collections.abc import Callable
 from websockets.asyncio.connection import Connection
 from websockets.frames import DATA_OPCODES, Frame, Opcode
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 
 _ARRIVING_BYTES = 1 << 18
 
@@ -52,8 +53,16 @@ class InlineFrames(Connection, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.data_received(bytes(_arriving.buffer[:nbytes]))
 
+    @property
+    def inline_now(self) -> Callable[[bytes], bool] | None:
+        """`inline`, if it may be given whole frames that websockets is not given; else None."""
+        protocol = self.protocol
+        is_plain = protocol.state is State.OPEN and protocol.current_size is None and not protocol.debug
+        return self.inline if self._is_waiting and is_plain else None
+
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        if data:
+            super().data_received(data)
         if self.arrived is not None:
             self.arrived()
 

@@ -27,6 +27,7 @@ from crdt_board.session import PeerKind
 from crdt_board.wire import SUBPROTOCOL, frame_bytes_max
 from crdt_board_server.close_codes import closing_of
 from crdt_board_server.connection import GUEST, Peer
+from crdt_board_server.masked_frames import MaskedFrames
 from crdt_board_server.origins import Origins
 from crdt_board_server.rooms import Rooms
 
@@ -148,6 +149,7 @@ class BoardConnection(InlineFrames, ServerConnection):
         )
         self.peer: Peer | None = None
         self._server_state = server_state
+        self._frames: MaskedFrames | None = None  # until uvicorn has handed over the handshake, by itself
 
     def forget_handshake(self) -> None:
         """Let go of the headers, 3 KiB that nobody needs any more. websockets keeps what held them for good."""
@@ -158,6 +160,13 @@ class BoardConnection(InlineFrames, ServerConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._server_state.connections.add(self)  # type: ignore[arg-type]  # uvicorn calls only `shutdown` on it
         super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._frames is None:
+            self._frames = MaskedFrames(frame_bytes_max(self.peers.limits))
+        else:
+            data = self._frames.take(data, self.inline_now)
+        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server_state.connections.discard(self)
