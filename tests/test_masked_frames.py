@@ -34,6 +34,7 @@ class Received:
         self.protocol = Protocol(Side.SERVER)
         self._masked = MaskedFrames(BYTES_MAX)
         self._willing = willing
+        self.handled = 0
 
     def feed(self, data: bytes) -> None:
         takes = self.protocol.state is State.OPEN and self.protocol.current_size is None
@@ -45,6 +46,7 @@ class Received:
     def _handle(self, content: bytes) -> bool:
         if next(self._willing, False):
             self.frames.append((Opcode.BINARY, content))
+            self.handled += 1
             return True
         return False
 
@@ -63,6 +65,18 @@ def test_frames_come_as_they_were_sent(sent: list[list[Frame]], willing: list[bo
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         received.feed(stream[begin:end])
     assert received.frames == [(frame.opcode, bytes(frame.data)) for frame in frames]
+
+
+def test_a_cut_anywhere_leaves_one_frame_to_websockets() -> None:
+    """The one that it goes through; those of the next read are handled here again."""
+    frames = [Frame(Opcode.BINARY, bytes([number]) * size) for number, size in enumerate((3, 130, 0, 5))]
+    stream = serialized(frames)
+    for cut in range(len(stream)):
+        received = Received(iter([True] * 20))
+        for part in (stream[:cut], stream[cut:], stream):
+            received.feed(part)
+        assert received.frames == [(Opcode.BINARY, bytes(frame.data)) for frame in frames * 2]
+        assert received.handled >= len(frames)
 
 
 def test_a_byte_at_a_time_is_read_too() -> None:
