@@ -78,8 +78,8 @@ AXES = (
 
 
 def wide_model(fields: int) -> type[BoardModel]:
-    """A model with ``status`` and so many texts beside it."""
-    names: dict[str, Any] = {f"field_{number}": (str, "") for number in range(fields)}
+    """A model with so many texts, of which one is ``status``."""
+    names: dict[str, Any] = {f"field_{number}": (str, "") for number in range(fields - 1)}
     model: type[BoardModel] = create_model("Wide", __base__=BoardModel, status=(str, ""), **names)
     return model
 

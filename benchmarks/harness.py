@@ -205,7 +205,7 @@ def _at_least_one(text: str) -> int:
 def _conditions(packages: Sequence[str]) -> dict[str, str]:
     versions = ["pycrdt", "websockets", "uvicorn", "aiosqlite", *packages]
     return {
-        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "command": shlex.join(["python", *(word.removeprefix(f"{PROJECT}/") for word in sys.orig_argv[1:])]),
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
         f"load {os.getloadavg()[0]:.1f} at the start",
         "disk": _disk(),

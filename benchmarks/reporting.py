@@ -79,11 +79,16 @@ def write_result(folder: Path, program: str, result: Mapping[str, Any]) -> list[
 
 
 def to_markdown(result: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
-    """The result as a section of a Markdown document; ``pictures`` are addresses of images."""
+    """The result as a section of a Markdown document; ``pictures`` are addresses of images.
+
+    Where there are tables they hold the figures, and of these only such as have a target are listed by themselves.
+    """
     lines = [f"## {result['title']}", ""]
     lines += [f"- {name}: {_cell(result[name])}" for name in CONDITIONS]
-    lines += ["", "| what | median | least to greatest | n | target | |", "|---|---:|---:|---:|---:|---|"]
-    for figure in result["figures"]:
+    figures = [each for each in result["figures"] if each["at_most"] is not None or not result.get("tables")]
+    if figures:
+        lines += ["", "| what | median | least to greatest | n | target | |", "|---|---:|---:|---:|---:|---|"]
+    for figure in figures:
         spread = f"{number(figure['min'])} to {number(figure['max'])}" if figure["samples"] > 1 else ""
         target = "" if figure["at_most"] is None else f"at most {figure['at_most']:g}"
         verdict = {None: "", True: "reached", False: "**not reached**"}[figure["reached"]]
