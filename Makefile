@@ -20,7 +20,7 @@ help:
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make test-histories    200,000 random histories of replicas (COUNT=, FIRST= the seed of the first)"
 	@echo "make check   lint, types and arrows only"
-	@echo "make bench   measure everything, half an hour; ONLY='micro growth' for some (benchmarks/README.md)"
+	@echo "make bench   measure everything, half an hour; ONLY='micro growth' for some, OPTIONS=--quick to see that all works"
 	@echo "make bench-compare BASE=<revision>    the same benchmarks on another revision and here, in turn"
 	@echo "make bench-peers    sync servers side by side, an hour and a half (OPTIONS=--quick: five minutes)"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
@@ -68,7 +68,7 @@ test-histories: venv
 	@PYTHONPATH=tests $(BIN)/python -m support.histories --count $(or $(COUNT),200000) --first $(or $(FIRST),0)
 
 bench: $(BENCH_READY)
-	@$(BIN)/python -m benchmarks.run_all $(ONLY)
+	@$(BIN)/python -m benchmarks.run_all $(OPTIONS) $(ONLY)
 
 bench-compare: venv
 	@test -n "$(BASE)" || { echo "say what to compare with: make bench-compare BASE=<revision>" >&2; exit 1; }

@@ -33,21 +33,33 @@ def examples() -> list[tuple[str, str]]:
     ]
 
 
+def run_example(code: str, folder: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=EXAMPLE_SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{code}\n{ran.stderr}"
+
+
 @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in examples()])
 def test_every_python_example_runs(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Each example is a program that ends well, against a real server where it connects to one."""
     if "ws://127.0.0.1:8765" in code:
         server = request.getfixturevalue("server")
         code = code.replace("ws://127.0.0.1:8765", server.url)
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=EXAMPLE_SECONDS,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_example(code, tmp_path)
+
+
+def test_examples_share_a_file_and_go_on_where_they_were(tmp_path: Path) -> None:
+    """Who tries the pages in turn in one folder is not stopped by an example before, nor the second time."""
+    kept = [code for _, code in examples() if '"boards.db"' in code]
+    assert len(kept) > 1
+    for code in kept * 2:
+        run_example(code, tmp_path)
 
 
 @pytest.mark.parametrize("example", sorted((PROJECT / "examples").glob("*.py")), ids=lambda path: path.name)
