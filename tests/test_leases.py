@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from crdt_board import BadRequest, BoardHost, InvalidValue, LeaseHeld, LeaseLost, LimitExceeded, open_board
 from crdt_board.clock import ManualClock
 from crdt_board.coordination.leases import (
+    HOLDERS_MAX,
     TURN_MS,
     WAIT_MS_MAX,
     WAITING_MAX,
@@ -491,3 +492,35 @@ async def test_who_does_not_come_has_the_lease_for_a_short_time_and_no_place_for
         clock.advance(TURN_MS)
         await ask(ann)
         assert ann.leases == []
+
+
+async def test_so_many_share_a_lease_and_the_next_waits_in_line() -> None:
+    """Whoever comes then has it when one of them has given it back."""
+    async with clocked() as (_, host), open_board(host, BOARD, Report, agent="ann") as ann:
+        tokens = [f"token-of-number-{number}" for number in range(HOLDERS_MAX + 1)]
+        claims = [AcquireLease(name="index", token=each, ttl_ms=9_000, shared=True, wait_ms=9_000) for each in tokens]
+        answers = [*await ask(ann, *claims[:-1]), *await ask(ann, claims[-1])]
+        assert (answers[-2] is None, answers[-1]) == (False, None)
+        await ask(ann, ReleaseLease(name="index", token=tokens[0]))
+        (lease,) = ann.leases
+        assert ([each.token for each in lease.holders], lease.waiting) == (tokens[1:], ())
+
+
+async def test_a_place_in_line_stays_what_it_was_asked_for() -> None:
+    """Who asks again as one that shares is still one that does not: nobody stands in line who could have the lease."""
+    async with clocked() as (clock, host), open_board(host, BOARD, Report, agent="ann") as ann:
+        await ask(ann, AcquireLease(name="index", token=TOKEN, ttl_ms=9_000, shared=True))
+        waits = {"name": "index", "token": OTHER_TOKEN, "ttl_ms": 9_000, "wait_ms": 9_000}
+        await ask(ann, AcquireLease(**waits))
+        clock.advance(1_000)
+        await ask(ann, AcquireLease(**waits, shared=True))
+        (waiter,) = ann.leases[0].waiting
+        assert (waiter.shared, waiter.expires_ms) == (False, clock.now_ms() + 9_000)
+
+
+async def test_what_is_printed_of_a_lease_has_no_token() -> None:
+    """Neither of who has it nor of who waits: with one, its claim can be ended."""
+    async with clocked() as (_, host), open_board(host, BOARD, Report, agent="ann") as ann:
+        for token in (TOKEN, OTHER_TOKEN):
+            await ask(ann, AcquireLease(name="payments", token=token, ttl_ms=9_000, wait_ms=9_000))
+        assert "token" not in repr(ann.leases)

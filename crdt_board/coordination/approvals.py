@@ -121,7 +121,7 @@ class ApprovalRecord(Record):
     forked: bool = False
     """Whether it was asked on a board that this one was forked from, whose ``version`` it then is."""
     decision: Decision | None = None
-    token: str = ""
+    token: Annotated[str, Field(repr=False)] = ""
     """That of the request that decided."""
 
     @property

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 WAITING_MAX = 100
 """How many may stand in line for one lease. It is written as a whole when it moves, some 60 bytes for each."""
 
+HOLDERS_MAX = 100
+"""How many may share one lease; who comes then stands in line. They are written as a whole when one of them changes."""
+
 WAIT_MS_MAX = 600_000
 """How long a place in line lasts unless its owner asks again."""
 
@@ -37,7 +40,7 @@ _LINES_REMEMBERED = 64
 class Holder(Frozen):
     """Who has a lease, and until when. ``token`` is the claim's own."""
 
-    token: str
+    token: Annotated[str, Field(repr=False)]
     agent: str
     fence: int
     ttl_ms: int
@@ -87,7 +90,7 @@ class LeaseRecord(Record):
     shared: bool = False
     """Whether the holders let others share it."""
     holders: tuple[Holder, ...] = ()
-    line: _Line = ""
+    line: Annotated[_Line, Field(repr=False)] = ""
     """`waiting` as one text, since every replica reads it each time that the line moves; a row for each."""
 
     @property
@@ -133,17 +136,19 @@ class LeaseRecord(Record):
 
     def admits(self, *, shared: bool) -> bool:
         """Whether somebody may have it beside the holders."""
-        return not self.holders or (self.shared and shared)
+        return not self.holders or (self.shared and shared and len(self.holders) < HOLDERS_MAX)
 
     def with_line(self, waiting: Iterable[Waiter]) -> LeaseRecord:
         rows = (f"{each.token} {each.expires_ms} {int(each.shared)} {each.agent}" for each in waiting)
         return self.model_copy(update={"line": "\n".join(rows)})
 
     def with_waiter(self, waiter: Waiter) -> LeaseRecord:
-        """``waiter`` is in line, at its place if it has one already."""
+        """``waiter`` is in line. If it is already, then its place lasts as long as it says, and stays what it was."""
         if self.awaited_by(waiter.token) is None:
             return self.with_line((*self.waiting, waiter))
-        return self.with_line(waiter if each.token == waiter.token else each for each in self.waiting)
+        return self.with_line(
+            each._replace(expires_ms=waiter.expires_ms) if each.token == waiter.token else each for each in self.waiting
+        )
 
 
 class LeaseClaim(Frozen):
@@ -156,7 +161,8 @@ class LeaseClaim(Frozen):
 class AcquireLease(Frozen):
     """Claim a lease for ``ttl_ms`` from now; again by the same token: makes it last until then.
 
-    Who cannot have it now stands in line for ``wait_ms``, which asking again prolongs; 0 is for not at all.
+    Who cannot have it now stands in line for ``wait_ms``, which asking again prolongs; 0 is for not at all. A claim is
+    ``shared``, or not, as it was asked for first.
     """
 
     op: Literal["acquire_lease"] = "acquire_lease"

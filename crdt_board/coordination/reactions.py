@@ -42,7 +42,7 @@ class ReactionRecord(Record):
 
     state: ReactionState = "armed"
     agent: str = ""
-    token: str = ""
+    token: Annotated[str, Field(repr=False)] = ""
     until_ms: int | None = None
     ttl_ms: int = 0
     """How long the claim, or the pause, lasts, so that a clock that is set back makes none last longer."""

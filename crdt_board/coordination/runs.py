@@ -18,7 +18,7 @@ class RunRecord(Record):
     state: str
     agent: str
     """Who runs it, or ran it last."""
-    token: str
+    token: Annotated[str, Field(repr=False)]
     """That run's own."""
     fingerprint: Fingerprint = ""
     expires_ms: Milliseconds = 0

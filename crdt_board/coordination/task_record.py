@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from crdt_board.coordination.records import Index, Record
 from crdt_board.coordination.task_index import TaskIndex
@@ -44,7 +44,7 @@ class TaskRecord(Record):
     not_before_ms: int | None = None
 
     status: Literal["open", "claimed", "done", "failed", "cancelled"] = "open"
-    token: str | None = None
+    token: Annotated[str | None, Field(repr=False)] = None
     """The last claim's own."""
     agent: str | None = None
     """Who has claimed it, or had when it was finished."""
