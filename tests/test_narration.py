@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,8 +17,9 @@ from crdt_board import Board, BoardHost, BoardModel, NotDone, open_board
 from crdt_board.clock import ManualClock
 from crdt_board.coordination.deeds import Deed
 from crdt_board.history import BoardHistory, Retention
-from crdt_board.history.narration import DEEDS_MAX, Narrator
+from crdt_board.history.narration import DEEDS_MAX, Listener, Narrator
 from crdt_board.journal import Entry
+from crdt_board.loading import LoadedBoard, load_board
 from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
@@ -198,6 +200,32 @@ async def test_a_narrator_tells_the_same_wherever_it_begins(host: BoardHost) -> 
     late = Narrator(host.store, BOARD)
     assert await late.tell(left) == {seq: whole[seq] for seq in whole if seq >= left[0].seq}
     assert set((await late.tell(entries[3:6])).values()) == {()}
+
+
+async def test_who_reads_from_the_beginning_holds_up_nobody(host: BoardHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads the board once for all its pages, while others are told what is new; then it is told with them."""
+    async with open_board(host, BOARD, Report, agent="ann") as ann:
+        for number in range(20):
+            await ann.tasks.put({}, key=f"t{number}")
+    entries = await entries_of(host.store)
+    whole = await Narrator(host.store, BOARD).tell(entries)
+    loads: list[int | None] = []
+
+    async def load(*given: Any, until: int | None = None) -> LoadedBoard:
+        loads.append(until)
+        return await load_board(*given, until=until)
+
+    monkeypatch.setattr("crdt_board.history.narration.load_board", load)
+    shared = Narrator(host.store, BOARD)
+    live, late = Listener(shared), Listener(shared)
+    assert await live.hear(entries[15:16]) == {entries[15].seq: whole[entries[15].seq]}
+    for begin in (0, 5, 10):
+        page = entries[begin : begin + 5]
+        async with shared._telling:  # as while others are told
+            assert await late.hear(page) == {entry.seq: whole[entry.seq] for entry in page}
+    for listener in (live, late):
+        assert await listener.hear(entries[16:]) == {entry.seq: whole[entry.seq] for entry in entries[16:]}
+    assert loads == [entries[14].seq, 0]
 
 
 async def test_one_entry_is_told_up_to_a_bound(host: BoardHost) -> None:

@@ -31,7 +31,8 @@ class Narrator:
     """Tells of the entries of one board, to all who watch it.
 
     It needs the records before each entry: so it keeps one state of the board, the newest that it was asked about, and
-    remembers what it told last. Whoever asks about older entries costs it a state for the time of the call.
+    remembers what it told last. Whoever asks about older entries costs it a state for the time of the call, for which
+    all others wait: see `Listener`.
     """
 
     def __init__(self, store: Store, board_id: str) -> None:
@@ -65,6 +66,16 @@ class Narrator:
                 self._told.popitem(last=False)
             return told
 
+    def has_passed(self, entries: Sequence[Entry]) -> bool:
+        """Whether it could tell of these only from an older state of the board than it keeps."""
+        if self._newest is None or not entries or entries[0].seq > self._newest.seq:
+            return False
+        return any(entry.kind == "coordination" and entry.seq not in self._told for entry in entries)
+
+    def another(self) -> Narrator:
+        """A narrator of the same board with a state of its own."""
+        return Narrator(self._store, self.board_id)
+
     async def _read(self, entries: Sequence[Entry]) -> None:
         state = await self._state_at(entries[0].seq - 1)
         for entry in entries:
@@ -83,6 +94,26 @@ class Narrator:
             for entry in page:
                 state.take_in(entry)
         return state
+
+
+class Listener:
+    """Whoever is told the entries of a board in their order, by a narrator that tells them to others, too.
+
+    While it is behind these, it has a narrator to itself, with a state that goes on from page to page: so nobody waits
+    for it.
+    """
+
+    def __init__(self, narrator: Narrator) -> None:
+        self._narrator = narrator
+        self._own: Narrator | None = None
+
+    async def hear(self, entries: Sequence[Entry]) -> dict[int, tuple[Deed, ...]]:
+        """As `Narrator.tell`."""
+        if not self._narrator.has_passed(entries):
+            self._own = None
+            return await self._narrator.tell(entries)
+        self._own = self._own or self._narrator.another()
+        return await self._own.tell(entries)
 
 
 class _State:

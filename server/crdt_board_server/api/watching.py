@@ -16,7 +16,7 @@ from starlette.types import Send
 
 from crdt_board.control import refusal
 from crdt_board.errors import BadRequest, BoardError
-from crdt_board.history.narration import Narrator
+from crdt_board.history.narration import Listener, Narrator
 from crdt_board.host import BoardHost
 from crdt_board.limits import check_board_id
 from crdt_board.publishing import PublishedEntry
@@ -63,14 +63,17 @@ class _EventStream(StreamingResponse):
 
 def add_watching(routes: APIRouter, host: BoardHost) -> None:
     """Add the route to ``routes``, for the boards of ``host``."""
-    narrators: WeakValueDictionary[str, Narrator] = WeakValueDictionary()  # those of boards that somebody watches
+    # Those of boards that somebody watches, by name and epoch: what was told of a deleted board is not the new one's.
+    narrators: WeakValueDictionary[tuple[str, str], Narrator] = WeakValueDictionary()
 
     # Whatever is wrong with a request must be found before the stream begins.
-    async def begin_of(board_id: BoardId, after: Version | None = None, last_event_id: LastEventId = None) -> int:
+    async def begin_of(
+        board_id: BoardId, after: Version | None = None, last_event_id: LastEventId = None
+    ) -> tuple[str, int]:
         head = await existing_head(host.store, check_board_id(board_id, host.limits))
         if last_event_id is not None:
-            return _seq_of(last_event_id)
-        return head.seq if after is None else after
+            return head.epoch, _seq_of(last_event_id)
+        return head.epoch, head.seq if after is None else after
 
     @routes.get(
         "/boards/{board_id}/events",
@@ -81,10 +84,11 @@ def add_watching(routes: APIRouter, host: BoardHost) -> None:
         response_class=_EventStream,
         responses=problem_responses(404, 410),
     )
-    async def events(request: Request, board_id: BoardId, begin: int = Depends(begin_of)) -> _EventStream:
-        narrator = narrators.setdefault(board_id, Narrator(host.store, board_id))
+    async def events(request: Request, board_id: BoardId, begin: tuple[str, int] = Depends(begin_of)) -> _EventStream:
+        epoch, after = begin
+        narrator = narrators.setdefault((board_id, epoch), Narrator(host.store, board_id))
         app = request.app.state
-        stream = _events(host, narrator, begin, bells=app.bells, stopping=app.stopping)
+        stream = _events(host, narrator, after, bells=app.bells, stopping=app.stopping)
         return _EventStream(stream, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
 
@@ -92,7 +96,7 @@ async def _events(
     host: BoardHost, narrator: Narrator, after: int, *, bells: set[asyncio.Event], stopping: asyncio.Event
 ) -> AsyncGenerator[bytes]:
     """The entries behind one, for as long as the board can be read."""
-    bell = _Bell()
+    bell, listener = _Bell(), Listener(narrator)
     bells.add(bell.rung)
     try:
         async with host.board(narrator.board_id) as engine:
@@ -101,7 +105,7 @@ async def _events(
                 while not stopping.is_set():
                     bell.rung.clear()
                     # Without the payloads: a stream that nobody reads holds its page for as long as it is open.
-                    page = await _page(host, narrator, after)
+                    page = await _page(host, narrator.board_id, listener, after)
                     for entry in page:
                         after = entry.seq
                         yield _event(entry.kind, entry, after)
@@ -117,9 +121,9 @@ async def _events(
         bells.discard(bell.rung)
 
 
-async def _page(host: BoardHost, narrator: Narrator, after: int) -> list[WatchedEntry]:
-    entries = await host.store.entries(narrator.board_id, after=after, limit=_PAGE_ENTRIES)
-    told = await narrator.tell(entries)
+async def _page(host: BoardHost, board_id: str, listener: Listener, after: int) -> list[WatchedEntry]:
+    entries = await host.store.entries(board_id, after=after, limit=_PAGE_ENTRIES)
+    told = await listener.hear(entries)
     return [WatchedEntry.telling(entry, told.get(entry.seq, ())) for entry in entries]
 
 
