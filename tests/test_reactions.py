@@ -224,6 +224,8 @@ async def test_a_reaction_that_raises_is_tried_again_and_then_left(
     assert record is not None
     assert (record.state, record.error) == ("failed", "ValueError: no such service")
     assert "no such service" in caplog.text
+    assert "(attempt 2 of 2)" in caplog.text
+    assert "crdt_board/team" not in caplog.text
 
 
 async def test_reactions_that_set_off_each_other_are_bounded(team: list[Board[Review]]) -> None:

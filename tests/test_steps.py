@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from crdt_board.clock import ManualClock
 from crdt_board.coordination.steps import BeginStep, FinishStep
 from crdt_board.store.memory import MemoryStore
 from support.pairs import pair
+from support.waiting import eventually
 
 
 class Job(BoardModel):
@@ -88,6 +90,21 @@ async def test_of_two_agents_one_runs_a_step_and_the_other_waits(either_url: str
         assert await asyncio.gather(*calls) == [Finding(title="cast", severity=1)] * 2
         assert work.runs == ["cast"]
         assert [made.step for made in await bob.checkpoints()] == ["find"]
+
+
+async def test_who_waits_for_a_claim_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a run that was killed nobody hears anything: the log says whose claim it is, and how long it stands."""
+    caplog.set_level(logging.INFO, "crdt_board.team.claiming")
+    clock, work = ManualClock(), Work()
+    async with embedded(clock) as (_, board):
+        await board.as_agent("eff")._desk.ask(BeginStep(name="find", token="token-of-the-dead", ttl_ms=30_000))
+        waiting = asyncio.create_task(board.step("find").run(work.find))
+        await eventually(lambda: "step find of board job is claimed by eff" in caplog.text, "it is logged")
+        assert "for up to 30 s" in caplog.text
+        clock.advance(30_000)
+        await board._desk.ask()
+        await waiting
+    assert caplog.text.count("is claimed by") == 1
 
 
 async def test_a_step_is_one_version_with_all_that_the_next_agent_needs() -> None:

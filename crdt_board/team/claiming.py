@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TypeVar
 
 from crdt_board.coordination.effects import AbandonEffect, BeginEffect
@@ -10,6 +11,8 @@ from crdt_board.coordination.runs import RunRecord
 from crdt_board.coordination.steps import BeginStep, ReleaseStep
 from crdt_board.team.desk import Desk
 from crdt_board.team.keeping import give_up
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=RunRecord)
 
@@ -29,6 +32,7 @@ async def claimed(
         record = found()
         return record is not None and record.state == "running" and record.token == token
 
+    waits = False
     while True:
         record = found()
         if record is None or record.state != "done":  # what is done never changes any more
@@ -40,5 +44,19 @@ async def claimed(
                 raise
         if record.state == "done" or record.token == begin.token:
             return record
+        if not waits:
+            waits = True
+            tell_of_wait(desk, f"{kind.prefix} {name}", record.agent, record.ttl_ms)
         other = record.token
         await desk.until(lambda: not is_run_by(other))  # noqa: B023 - it is over when this goes on
+
+
+def tell_of_wait(desk: Desk, what: str, agent: str, ttl_ms: int) -> None:
+    """Log that somebody else is at it, who may be gone."""
+    logger.info(
+        "%s of board %s is claimed by %s: waiting for its end, or, should it be gone, for up to %g s",
+        what,
+        desk.session.link.board_id,
+        agent,
+        ttl_ms / 1000,
+    )

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 from crdt_board.coordination.operations import Operation
@@ -23,6 +24,7 @@ from crdt_board.coordination.reactions import (
 from crdt_board.errors import BadRequest, BoardError, ReactionLost
 from crdt_board.layout import TEAM_ROOT
 from crdt_board.replica import Change
+from crdt_board.team.claiming import tell_of_wait
 from crdt_board.team.desk import Desk, new_token
 from crdt_board.team.idleness import Idleness
 from crdt_board.team.keeping import renewed
@@ -34,6 +36,9 @@ _PAUSE_SECONDS = 1.0
 """Before what the writer has refused, or did not answer, is tried again."""
 
 _RECORD = f"{TEAM_ROOT}/{ReactionRecord.prefix}:"
+
+_LEADING = {"crdt_board", "asyncio", "concurrent"}
+"""Packages that call an agent's function, in a thread or not."""
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +103,8 @@ class Reactor:
         self._reactions: list[Reaction] = []
         self._stale: set[tuple[Reaction, str]] = set()
         self._ready: set[tuple[Reaction, str]] = set()
+        self._new: set[Reaction] = set()
+        """Those of which no place was looked at yet."""
         self._seen = 0
         """The entry up to which everything was looked at."""
         self._busy = False
@@ -112,6 +119,7 @@ class Reactor:
         reaction = Reaction(pattern=pattern, condition=condition, work=work, order=len(self._reactions), **options)
         self._reactions.append(reaction)
         self._stale.add((reaction, pattern.text))
+        self._new.add(reaction)
         if self._task is None:
             self._desk.session.replica.watchers.append(self._notice)
             self._idleness.add(self._idle_at)
@@ -184,10 +192,13 @@ class Reactor:
                     self._ready.add((reaction, place))
                 else:
                     self._ready.discard((reaction, place))
+                if holds and record is not None and record.state == "running" and reaction in self._new:
+                    tell_of_wait(self._desk, f"reaction {reaction.name} at {place}", record.agent, record.ttl_ms)
                 if holds or record is None or record.state not in ("armed", "done", "failed"):
                     continue
                 if gone or record.state != "armed":
                     ceased.append(RearmReaction(name=reaction.name, path=place, gone=gone))
+            self._new -= {reaction for reaction, _ in stale}
             for rearm in ceased:
                 await self._desk.ask(rearm)
         self._seen = self._desk.session.replica.seq
@@ -239,7 +250,16 @@ class Reactor:
         except ReactionLost as lost:
             logger.warning("%s", lost)
         except Exception as error:
-            logger.exception("reaction %s failed at %s", run.reaction.name, run.path)
+            record = self._desk.ledger.get(ReactionRecord, record_name(run.reaction.name, run.path))
+            logger.error(
+                "reaction %s failed at %s of board %s (attempt %d of %d)",
+                run.reaction.name,
+                run.path,
+                self._desk.session.link.board_id,
+                record.attempts if record is not None else 1,
+                run.reaction.attempts,
+                exc_info=(type(error), error, _trace_of_caller(error)),
+            )
             await self._fail(run, error)
 
     def _event(self, path: str) -> Event:
@@ -272,3 +292,11 @@ class Reactor:
 async def _result(work: Work, event: Event) -> Patch | None:
     result = work(event)
     return await result if inspect.isawaitable(result) else result
+
+
+def _trace_of_caller(error: Exception) -> TracebackType | None:
+    """Where the agent's own function failed, without what leads there; None when it did not."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _LEADING:
+        trace = trace.tb_next
+    return trace
