@@ -21,6 +21,7 @@ from pydantic import model_validator
 from typer.testing import CliRunner
 
 from crdt_board import BoardModel, Text, open_board
+from crdt_board.checkpoints import Checkpoint
 from crdt_board.errors import error_types
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.sqlite import SqliteStore
@@ -145,6 +146,21 @@ async def test_every_error_is_a_problem_document(
     assert [each["id"] for each in (await got(client, ""))["boards"]] == [BOARD]
 
 
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        ('{"step": "s"}', "text/plain", "with the header Content-Type: application/json"),
+        ('{"step": "s"', "application/json", "the body is not JSON: Expecting ',' delimiter at character 12"),
+    ],
+)
+async def test_a_body_that_is_no_json_is_told_so(client: httpx.AsyncClient, content: str, kind: str, said: str) -> None:
+    """Also when it only does not say that it is."""
+    answer = await client.post(f"/api/boards/{BOARD}/commits", content=content, headers={"content-type": kind})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["title"]) == (400, "bad_request", "BadRequest")
+    assert said in problem["detail"]
+
+
 async def test_a_store_that_fails_is_a_problem_that_says_when_to_come_back(database: Path) -> None:
     """Unavailable answers 503 with Retry-After."""
     store = await SqliteStore.open(database)
@@ -266,6 +282,8 @@ async def test_the_command_line_shows_a_boards_past(client: httpx.AsyncClient, d
     assert json.loads(await run("boards", "--json"))[0]["version"] == 2
     assert '"title": "cast!"' in await run("show", BOARD)
     assert json.loads(await run("show", BOARD, "--at", "1", "--json"))["state"]["findings"] == {"f1": {"title": "cast"}}
+    pointer = Checkpoint.model_validate(json.loads(await run("history", BOARD, "--json"))[-1]).pointer
+    assert json.loads(await run("show", pointer, "--json"))["state"]["findings"] == {"f1": {"title": "cast"}}
     listed = json.loads(await run("history", BOARD, "--json"))
     assert [each["step"] for each in listed] == ["review", "plan"]
     pointer = f"board:{BOARD}@1#{listed[1]['hash'][:16]}"

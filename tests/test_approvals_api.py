@@ -278,3 +278,15 @@ async def test_the_command_line_refuses_to_decide_on_what_has_changed(
     assert (code, problems) == (1, "error: approval ship/1 is not open any more: superseded: bob changed draft\n")
     assert "+ Three months" in said
     assert "superseded: bob changed draft" in said
+
+
+async def test_a_long_subject_is_cut_and_a_wrong_option_is_refused_before_it(database: Path) -> None:
+    """What is wrong does not stand behind a hundred lines."""
+    async with open_board(database, BOARD, agent="ann") as ann:
+        ann.state.update(notes="\n".join(f"line {number}" for number in range(130)))
+        await ann.ask("So?", about=["notes"], key="so")
+    shown = (await asyncio.to_thread(crdt_board, "approvals", BOARD, "so", "--db", str(database)))[1]
+    assert f"line 19\n    … 110 more lines, see `crdt-board show {BOARD}`\n" in shown
+    code, said, problem = await asyncio.to_thread(crdt_board, "decide", BOARD, "so", "maybe", "--db", str(database))
+    assert (code, said) == (1, "")
+    assert "is decided by one of approve, reject" in problem

@@ -513,7 +513,7 @@ async def test_a_web_server_is_one_clear_error() -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ConnectionFailed, match="404"):
+        with pytest.raises(ConnectionFailed, match=r"something answers at .*, but not as a board does \(HTTP 404\)"):
             await connect(url, BOARD, Report, agent="ann", timeout=0.2).__aenter__()
 
 

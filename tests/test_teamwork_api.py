@@ -219,7 +219,7 @@ async def test_the_command_line_shows_and_breaks_leases(where: list[str], place:
         assert "[payments]" in await run("leases", BOARD, *where)
         assert json.loads(await run("leases", BOARD, "--json", *where))[0]["holders"][0]["agent"] == "ann"
         assert "ann had [payments]" in await run("leases", BOARD, "--break", "[payments]", *where)
-        assert "nobody had" in await run("leases", BOARD, "--break", "[payments]", *where)
+        assert "nobody had" in await run("leases", BOARD, "--break", "[payments]", *where, code=1)
         assert "nothing is held" in await run("leases", BOARD, *where)
 
 
@@ -274,6 +274,12 @@ async def test_the_command_line_shows_agents_of_a_server(place: Place, client: h
     ("arguments", "said"),
     [
         (["tasks", "put", BOARD, "{"], "the payload must be JSON"),
+        (
+            ["tasks", "complete", BOARD, "t", "done", "--token", "x" * 16],
+            """the result must be JSON, like '"checked"'""",
+        ),
+        (["tasks", "claim", BOARD, "--where", "lang=py"], """the value of lang must be JSON, like 'lang="py"'"""),
+        (["tasks", "renew", BOARD, "t", "--token", "wrong"], "--token wrong: give what `tasks claim` printed"),
         (["tasks", "put", BOARD, "--key", ""], "key: String should have at least 1 character"),
         (["tasks", "list", BOARD, "--state", "odd"], "choose one of open"),
         (["tasks", "claim", BOARD, "--where", "lang"], "give a key and its value"),

@@ -28,6 +28,7 @@ from crdt_board_server.terminal import (
     Server,
     age_of,
     answering,
+    fail,
     out,
     plain,
     print_diff,
@@ -41,6 +42,8 @@ from crdt_board_server.terminal import (
 
 _HASH_DIGITS = 12
 _LINE_CHARS = 80
+_LINES_MAX = 20
+"""How much is shown of one place that an approval is about."""
 
 ApprovalArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The approval, as `crdt-board approvals` names it.", show_default=False)
@@ -154,6 +157,8 @@ def decide(
     It is decided once, and refused when it has expired, or when what it is about has changed since it was asked.
     """
     shown, diff = _look(board, approval_id, db, url)
+    if shown.state == "pending" and option not in shown.options:
+        fail(f"approval {approval_id} is decided by one of {', '.join(shown.options)}, not {option}")
     if not as_json:
         with contextlib.suppress(OSError):  # who decides has named the option, and need not read this
             _print(shown, diff)
@@ -240,8 +245,11 @@ def _print(shown: ShownApproval, diff: StateDiff | None) -> None:
     for path, value in shown.content.items():
         first, *more = _readable(value).split("\n")
         _line(f"{path}:" if more else f"{path}: {first}")
-        for line in [first, *more] if more else []:
+        lines = [first, *more] if more else []
+        for line in lines[:_LINES_MAX]:
             _line(f"  {line}")
+        if len(lines) > _LINES_MAX:
+            _line(f"  … {len(lines) - _LINES_MAX} more lines, see `crdt-board show {shown.board}`")
     lines = [] if diff is None else _lines_about(diff, shown.about)
     if lines:
         _line(f"what differs there now from version {shown.version}:")

@@ -29,8 +29,9 @@ _Ready = list[tuple[selectors.SelectorKey, int]]
 class GatheringSelector(selectors.DefaultSelector):
     """Tells of sockets at once, or every `GATHER_SECONDS` while there is a crowd.
 
-    What was registered first is told of at once always: an event loop begins with its own pipe, by which the store's
-    thread and signals wake it.
+    What was registered first is told of at once when the loop has nothing else to do: an event loop begins with its own
+    pipe, by which the store's thread and signals wake it. While the loop is busy, in a crowd, it may be told of
+    `GATHER_SECONDS` later, as all are.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from rich.markup import escape
 from rich.text import Text
 
-from crdt_board.checkpoints import Checkpoint
+from crdt_board.checkpoints import Checkpoint, parse_pointer
 from crdt_board.history import PathEdit, Stretch
 from crdt_board_server.api.answers import WatchedEntry
 from crdt_board_server.sources import Source
@@ -65,7 +65,7 @@ def boards(*, db: Database = DATABASE, url: Server = None, as_json: AsJson = Fal
 
 
 def show(
-    board: Board,
+    board: Annotated[str, typer.Argument(help="The board, or a pointer to one of its versions.", show_default=False)],
     *,
     at: Annotated[str | None, typer.Option(help="A version, or a pointer to one; what is durable now without.")] = None,
     db: Database = DATABASE,
@@ -75,8 +75,10 @@ def show(
     """Show what a board holds, or held at a version."""
 
     async def look(source: Source) -> Any:
-        version = None if at is None else await version_of(source, board, at)
-        return await source.board(board), await source.state(board, version)
+        is_pointer = at is None and board.startswith("board:")
+        board_id, which = (parse_pointer(board).board_id, board) if is_pointer else (board, at)
+        version = None if which is None else await version_of(source, board_id, which)
+        return await source.board(board_id), await source.state(board_id, version)
 
     info, found = run(db, url, look)
     if as_json:

@@ -13,6 +13,7 @@ from crdt_board_server.api.effect_answers import BoardEffect, BoardStep, Resolut
 from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
+    EXIT_USAGE,
     WORK_TOGETHER,
     Agent,
     AsJson,
@@ -71,8 +72,8 @@ def resolve(
     key: Annotated[str, typer.Argument(help="Its key.", show_default=False)],
     *,
     took_place: Annotated[
-        bool, typer.Option("--took-place/--not-done", help="What you have found outside.", show_default=False)
-    ],
+        bool | None, typer.Option("--took-place/--not-done", help="What you have found outside.", show_default=False)
+    ] = None,
     result: Annotated[str, typer.Option(help="What it gave, as JSON, when it took place.")] = "null",
     agent: Agent,
     db: Database = DATABASE,
@@ -83,6 +84,8 @@ def resolve(
 
     With --took-place everybody who asks for it gets the --result; with --not-done the next agent that asks runs it.
     """
+    if took_place is None:
+        fail("say what you have found outside, with --took-place or --not-done", EXIT_USAGE)
     try:
         parsed: JsonValue = json.loads(result)
         wanted = ResolutionRequest(effect=effect, key=key, took_place=took_place, result=parsed, agent=agent)

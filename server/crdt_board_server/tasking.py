@@ -114,7 +114,7 @@ def put(
         return PutTaskRequest(
             key=key,
             queue=queue,
-            payload=_json(payload, "the payload"),
+            payload=_json(payload, "the payload", '{"file": "a.py"}'),
             priority=priority,
             after=after or [],
             attempts=attempts,
@@ -133,7 +133,7 @@ def claim(
     *,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=JSON", help='Only a task whose payload has this, as lang="py"; can be repeated.'),
+        typer.Option(metavar="KEY=JSON", help="Only a task whose payload has this, as 'lang=\"py\"'; can be repeated."),
     ] = None,
     ttl: Ttl = 30.0,
     agent: Agent,
@@ -192,7 +192,7 @@ def complete(
     """Say that a claimed task is done."""
 
     def request() -> TeamRequest:
-        return CompleteRequest(key=key, token=token, result=_json(result, "the result"), agent=agent)
+        return CompleteRequest(key=key, token=token, result=_json(result, "the result", '"checked"'), agent=agent)
 
     _print_task(run(db, url, deciding(board, request)), as_json)
 
@@ -316,16 +316,16 @@ def _remark(task: Task) -> str:
             return short(task.error or "")
 
 
-def _json(text: str, what: str) -> JsonValue:
+def _json(text: str, what: str, example: str) -> JsonValue:
     try:
         content: JsonValue = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f'{what} must be JSON, like \'{{"file": "a.py"}}\': {error}') from None
+        raise BadRequest(f"{what} must be JSON, like '{example}': {error}") from None
     return content
 
 
 def _pair(text: str) -> tuple[str, JsonValue]:
     key, sign, value = text.partition("=")
     if not sign:
-        raise BadRequest(f"--where {text}: give a key and its value, as lang='\"py\"'")
-    return key, _json(value, f"the value of {key}")
+        raise BadRequest(f"--where {text}: give a key and its value, as 'lang=\"py\"'")
+    return key, _json(value, f"the value of {key}", f'{key}="py"')

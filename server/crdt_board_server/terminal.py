@@ -37,6 +37,9 @@ _Answer = TypeVar("_Answer")
 
 EXIT_FAILURE = 1
 
+EXIT_USAGE = 2
+"""What click ends with, too, when a command is not told what it needs."""
+
 EXIT_UNTOLD = 3
 """The command has done what it was told to do, and could not say so."""
 
@@ -179,6 +182,9 @@ def deciding(board: str, request: Callable[[], TeamRequest]) -> Callable[[Source
         try:
             wanted = request()
         except ValidationError as error:
+            (place, *_), token = error.errors()[0]["loc"] or ("",), error.errors()[0]["input"]
+            if place == "token" and isinstance(token, str):
+                raise BadRequest(f"--token {token}: give what `tasks claim` printed") from None
             raise from_validation_error(error, "") from None
         return await source.team.decide(board, wanted)
 

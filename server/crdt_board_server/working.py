@@ -15,6 +15,7 @@ from crdt_board_server.sources import Source
 from crdt_board_server.tasking import tasks
 from crdt_board_server.terminal import (
     DATABASE,
+    EXIT_FAILURE,
     WORK_TOGETHER,
     Agent,
     AsJson,
@@ -59,7 +60,7 @@ def leases(
 ) -> None:
     """List the leases that are held on a board; with --break, end one whose holder is known to be gone.
 
-    A holder that is not gone is refused when it commits under the lease.
+    A holder that is not gone is refused when it commits under the lease. Exits with 1 when nobody has it.
     """
     if to_break is not None:
         broken = run(db, url, deciding(board, lambda: BreakLeaseRequest(name=to_break, agent=agent)))
@@ -68,6 +69,8 @@ def leases(
                 print_json(plain(broken))
             else:
                 out.print(Text(f"{', '.join(each.agent for each in broken.holders) or 'nobody'} had {to_break}"))
+        if not broken.holders:
+            raise typer.Exit(EXIT_FAILURE)
         return
     found = run(db, url, lambda source: source.team.leases(board))
     if as_json:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 from websockets.asyncio.client import connect as connect_socket
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.typing import Subprotocol
 
 from crdt_board import control
@@ -274,9 +274,13 @@ class RemoteLink:
 
     def _note_failure(self, error: Exception) -> None:
         reason = str(error) or type(error).__name__
-        failure = ConnectionFailed(
-            f"no CRDT Board server answers at {self._url} ({reason}); start one with `crdt-board serve`"
-        )
+        if isinstance(error, InvalidStatus):
+            problem = f"something answers at {self._url}, but not as a board does (HTTP {error.response.status_code})"
+            failure = ConnectionFailed(f"{problem}: give the address of a CRDT Board server, without a path")
+        else:
+            failure = ConnectionFailed(
+                f"no CRDT Board server answers at {self._url} ({reason}); start one with `crdt-board serve`"
+            )
         self._set_failure(failure)
         if isinstance(error, InvalidURI):
             self._end(failure)

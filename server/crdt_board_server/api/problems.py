@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from crdt_board.control import refusal
-from crdt_board.errors import BoardError, Unavailable
+from crdt_board.errors import BadRequest, BoardError, NotFound, Unavailable
 from crdt_board_server.close_codes import closing_of
 
 PROBLEM_TYPE = "application/problem+json"
@@ -48,8 +48,15 @@ def install_problems(app: FastAPI) -> None:
         return problem_of(error)
 
     @app.exception_handler(RequestValidationError)
-    async def of_request(_request: Request, error: RequestValidationError) -> JSONResponse:
+    async def of_request(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            why = first.get("ctx", {}).get("error", "")
+            return problem_of(BadRequest(f"the body is not JSON: {why} at character {first['loc'][-1]}"))
+        if first["loc"] == ("body",) and "json" not in request.headers.get("content-type", ""):
+            return problem_of(
+                BadRequest("send a JSON object as the body, with the header Content-Type: application/json")
+            )
         place = ".".join(str(part) for part in first["loc"])
         data = {"errors": [{"path": each["loc"], "reason": each["msg"]} for each in error.errors()]}
         return _answer(
@@ -68,9 +75,10 @@ def install_problems(app: FastAPI) -> None:
         if error.status_code == 405:
             headers["Allow"] = ", ".join(sorted(_allowed_methods(app, request)))
         code = "not_found" if error.status_code == 404 else "bad_request"
+        title = (NotFound if code == "not_found" else BadRequest).__name__
         detail = "there is nothing at this address; GET /docs shows what there is" if code == "not_found" else ""
         return _answer(
-            ProblemDocument(title=error.detail, status=error.status_code, detail=detail or error.detail, code=code),
+            ProblemDocument(title=title, status=error.status_code, detail=detail or error.detail, code=code),
             headers,
         )
 
