@@ -60,8 +60,9 @@ async def make_past_clients(file: Path, size: int) -> None:
 
 
 async def make_fields(file: Path, size: int) -> None:
-    async with open_board(file, BOARD, wide_model(size), agent="maker") as board:
-        await board.commit("fill", patch={f"field_{number}": "text of a field" for number in range(size)})
+    model = wide_model(size)
+    async with open_board(file, BOARD, model, agent="maker") as board:
+        await board.commit("fill", patch=dict.fromkeys(model.model_fields, "text of a field"))
 
 
 async def make_clients(file: Path, _size: int) -> None:
