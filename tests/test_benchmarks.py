@@ -69,7 +69,10 @@ def test_a_suite_runs_and_reports(name: str, tmp_path: Path) -> None:
     assert all(math.isfinite(figure["median"]) for figure in result["figures"])
     assert "a quick run" in result["facts"][0]
     markdown = (out / f"{name}.md").read_text()
-    assert all(f"| {figure['name']} |" in markdown for figure in result["figures"])
+    listed = [each["name"] for each in result["figures"] if each["at_most"] is not None or not result["tables"]]
+    assert all(
+        f"| {name} |" in markdown for name in [*listed, *(row for each in result["tables"] for row in each["rows"])]
+    )
     assert not list(scratch.iterdir())
 
 

@@ -504,17 +504,22 @@ async def test_a_server_that_says_nothing_is_one_clear_error() -> None:
 async def test_a_web_server_is_one_clear_error() -> None:
     """An HTTP server that knows no websockets: ConnectionFailed that says what it answered."""
 
+    answering: set[Any] = set()
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        await writer.drain()
-        writer.close()
+        answering.add(asyncio.current_task())
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(ConnectionFailed, match=r"something answers at .*, but not as a board does \(HTTP 404\)"):
             await connect(url, BOARD, Report, agent="ann", timeout=0.2).__aenter__()
+        await asyncio.gather(*answering)
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(
