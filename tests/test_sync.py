@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import inspect
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from crdt_board import (
     Text,
     VersionConflict,
 )
+from crdt_board.blocking.threads import Caller, LoopThread
 from crdt_board.live.text import LiveText
 from crdt_board.sync import BlockingBoard, open_board
 from crdt_board_client.sync import connect
@@ -266,6 +269,45 @@ def test_after_the_block_nothing_is_left() -> None:
         with pytest.raises(BoardClosed):
             use()
     assert threading.active_count() == before
+
+
+def test_a_call_that_comes_with_the_end_of_the_loop_is_told() -> None:
+    """Its task is made, and cancelled before its first turn."""
+    loop, told = LoopThread("ending"), concurrent.futures.Future[None]()
+    begun, free, posted = threading.Event(), threading.Event(), threading.Event()
+
+    async def nothing(_caller: Caller) -> None:
+        pass
+
+    def occupy() -> None:
+        begun.set()
+        free.wait(_SECONDS)
+
+    def call() -> None:
+        try:
+            loop.run(nothing)
+        except BoardClosed as closed:
+            told.set_exception(closed)
+        else:
+            told.set_result(None)
+
+    def post(function: Callable[[], object]) -> None:
+        original(function)
+        posted.set()
+
+    threading.Thread(target=loop.call, args=(occupy,)).start()
+    assert begun.wait(_SECONDS)
+    original, loop._post = loop._post, post  # type: ignore[method-assign]
+    threading.Thread(target=call).start()
+    assert posted.wait(_SECONDS)
+    stopping = threading.Thread(target=loop.stop)
+    stopping.start()
+    while not loop._stopped:
+        time.sleep(0.001)
+    free.set()
+    stopping.join(_SECONDS)
+    with pytest.raises(BoardClosed):
+        told.result(_SECONDS)
 
 
 def test_threads_that_wait_are_told_when_the_board_is_closed() -> None:

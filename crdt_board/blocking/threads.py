@@ -53,7 +53,14 @@ class LoopThread:
             raise BadRequest("do not wait for anything inside a transaction")
         caller, context = Caller(), contextvars.copy_context()
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
-        started = self.call(lambda: self._loop.create_task(_finish(work(caller), done, caller), context=context))
+
+        def start() -> asyncio.Task[T]:
+            task = self._loop.create_task(work(caller), context=context)
+            # Not inside the coroutine: of a task that is cancelled before its first turn, as by `stop`, nothing runs.
+            task.add_done_callback(lambda ended: _finish(ended, done, caller))
+            return task
+
+        started = self.call(start)
         try:
             caller.work()
         except BaseException:
@@ -175,13 +182,11 @@ def _do(done: concurrent.futures.Future[T], function: Callable[[], T]) -> None:
         done.set_result(result)
 
 
-async def _finish(work: Coroutine[Any, Any, T], done: concurrent.futures.Future[T], caller: Caller) -> None:
-    try:
-        done.set_result(await work)
-    except asyncio.CancelledError:
+def _finish(ended: asyncio.Task[T], done: concurrent.futures.Future[T], caller: Caller) -> None:
+    if ended.cancelled():
         done.set_exception(BoardClosed("the board was closed"))
-        raise
-    except Exception as error:  # noqa: BLE001 - it is the caller's, and is raised there
+    elif (error := ended.exception()) is not None:
         done.set_exception(error)
-    finally:
-        caller.end()
+    else:
+        done.set_result(ended.result())
+    caller.end()
