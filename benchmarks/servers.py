@@ -19,9 +19,15 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
 
 
+_cores_at_start = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+
+
 def can_pin() -> bool:
-    """Whether this system lets a process choose its cores, and has two."""
-    return hasattr(os, "sched_setaffinity") and {SERVER_CORE, CLIENT_CORE} <= os.sched_getaffinity(0)
+    """Whether this system lets a process choose its cores, and this one was started where it may use both.
+
+    The answer stays the same inside `pinned_to`, which is where most servers are started.
+    """
+    return {SERVER_CORE, CLIENT_CORE} <= _cores_at_start
 
 
 @contextlib.contextmanager
