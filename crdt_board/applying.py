@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -17,10 +17,10 @@ from crdt_board.paths import field_of
 from crdt_board.readiness import Extent
 from crdt_board.rejections import Rejection
 from crdt_board.rules import Problem
-from crdt_board.submissions import Rejected, Submission
+from crdt_board.submissions import Rejected, Submission, is_of_several
 from crdt_board.trimming import ready_part
 from crdt_board.updates import EMPTY_UPDATE
-from crdt_board.verdicts import AppliedTogether, Suspects, judged
+from crdt_board.verdicts import AppliedTogether, Suspects, Verdict, judged
 
 
 class Planned(Protocol):
@@ -37,14 +37,22 @@ class Poisoned(Exception):
     """The document must be rebuilt without some of ``updates``: one of them makes yrs panic.
 
     With ``error`` it is known that all of them must go, and why. With ``suspect`` none of them need to, but those of
-    this source must be applied one by one.
+    this source must be applied one by one. ``several``: they are of several sources, which must be told apart first.
     """
 
-    def __init__(self, updates: Sequence[bytes], error: BoardError | None = None, *, suspect: object = None) -> None:
+    def __init__(
+        self,
+        updates: Sequence[bytes],
+        error: BoardError | None = None,
+        *,
+        suspect: object = None,
+        several: bool = False,
+    ) -> None:
         super().__init__(f"{len(updates)} updates")
         self.updates = updates
         self.error = error
         self.suspect = suspect
+        self.several = several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +60,25 @@ class Lessons:
     """What earlier attempts to apply a batch have shown.
 
     ``refused`` are updates that must not be applied, and why; ``one_by_one``: each in its own transaction; so are those
-    of ``suspects``.
+    of ``suspects``. ``apart``: no two sources in one transaction.
     """
 
     suspects: Suspects
     refused: Mapping[bytes, BoardError] = field(default_factory=dict)
     one_by_one: bool = False
+    apart: bool = False
 
-    def learned(self, updates: Sequence[bytes], error: BoardError | None) -> Lessons:
-        """What to do after the document was `Poisoned` by ``updates``."""
-        refused = dict(self.refused)
+    def learned(self, poisoned: Poisoned) -> Lessons:
+        """What to do after the document was ``poisoned``."""
+        if poisoned.several:
+            return replace(self, apart=True)
+        if poisoned.suspect is not None:
+            return self
+        error, refused = poisoned.error, dict(self.refused)
         if self.one_by_one or error is not None:
-            refused |= dict.fromkeys(updates, error or MalformedUpdate("an update that the CRDT engine cannot apply"))
-        return Lessons(suspects=self.suspects, refused=refused, one_by_one=self.one_by_one or error is None)
+            found = error or MalformedUpdate("an update that the CRDT engine cannot apply")
+            refused |= dict.fromkeys(poisoned.updates, found)
+        return replace(self, refused=refused, one_by_one=self.one_by_one or error is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +116,7 @@ class Applying:
         self._plans = plans
 
     def apply(self, submissions: Sequence[Submission]) -> list[Accepted]:
-        """Apply what one author of a source sent lately, and return what of it belongs in the journal.
+        """Apply what one author sent lately, and return what of it belongs in the journal.
 
         In one transaction, which costs a third of one for each update, unless something is amiss. What was refused is
         noted on each submission.
@@ -131,7 +145,7 @@ class Applying:
         return accepted + self._apply_group(together) if together else accepted
 
     def _apply_group(self, group: list[_Received]) -> list[Accepted]:
-        """Apply updates of one author of a source in one transaction."""
+        """Apply updates of one author in one transaction."""
         submission = group[0].submission
         updates = [each.update for each in group]
         self._audit.begin(strays=submission.schema is not None)
@@ -144,25 +158,32 @@ class Applying:
             self._loaded.nesting.check(self._loaded.document, received, self._limits.nesting_depth_max)
             if not self._audit.has_news or not accepted:
                 return accepted
-            verdict = judged(
-                self._loaded.document,
-                self._audit,
-                received,
-                self._certain(submission),
-                partial(self._lessons.suspects.spend, submission.source),
-            )
+            first = next(each for each in group if each.update is accepted[0].received)
+            verdict = self._judged(first.submission, received)
         except (MalformedUpdate, LimitExceeded) as error:
-            raise Poisoned(updates, error) from error
+            raise Poisoned(updates, error, several=is_of_several([each.submission for each in group])) from error
         except AppliedTogether as together:
+            if is_of_several([each.submission for each in group]):
+                raise Poisoned((), several=True) from together
             self._lessons.suspects.watch(submission.source)
             raise Poisoned((), suspect=submission.source) from together
         except DocumentBroken as panic:
             raise Poisoned(updates) from panic
         if verdict is None:
             return accepted
-        self._lessons.suspects.watch(submission.source)
-        self._note_rejected(submission, group[0].index, verdict.problems)
-        return [Accepted(accepted[0].received, verdict.update, verdict.correction)]
+        self._lessons.suspects.watch(first.submission.source)
+        self._note_rejected(first.submission, first.index, verdict.problems)
+        return [Accepted(first.update, verdict.update, verdict.correction)]
+
+    def _judged(self, submission: Submission, received: Sequence[bytes]) -> Verdict | None:
+        """``submission`` is the one of the only update, where it is only one."""
+        return judged(
+            self._loaded.document,
+            self._audit,
+            received,
+            self._certain(submission),
+            partial(self._lessons.suspects.spend, submission.source),
+        )
 
     def _accepted(self, group: list[_Received]) -> list[Accepted]:
         document, first = self._loaded.document, group[0]

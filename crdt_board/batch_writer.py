@@ -80,9 +80,9 @@ class BatchWriter:
             try:
                 return self._planned(batch, lessons, now_ms)
             except Poisoned as poisoned:
-                if poisoned.suspect is None:
+                if poisoned.suspect is None and not poisoned.several:
                     logger.warning("board %s: what was written is refused and the document rebuilt", tail.board_id)
-                    lessons = lessons.learned(poisoned.updates, poisoned.error)
+                lessons = lessons.learned(poisoned)
                 await tail.reload()
 
     def _planned(self, batch: Batch, lessons: Lessons, now_ms: int) -> list[Plan]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Coroutine
 from typing import Any
 
@@ -30,6 +31,7 @@ class Chores:
         self._limits = limits
         self._headroom = Headroom(limits)
         self._snapshot_task: asyncio.Task[None] | None = None
+        self._snapshot_at = -math.inf
         self._upkeep = Upkeep(store, head, limits)
         tail.on_taken_in = self._upkeep.count
         tail.on_appended = self._snapshot_when_due
@@ -55,7 +57,7 @@ class Chores:
         if (
             loaded.entries_since_snapshot >= limits.snapshot_every_entries
             or loaded.bytes_since_snapshot >= limits.snapshot_every_bytes
-        ) and (self._snapshot_task is None or self._snapshot_task.done()):
+        ) and self._may_take_time():
             self._warn()
             self._snapshot_task = asyncio.create_task(self._save(), name=f"snapshot-{self._tail.board_id}")
 
@@ -67,7 +69,16 @@ class Chores:
         for warning in self._headroom.look_at_all(loaded.document, measures):
             logger.warning("board %s is near a limit, beyond which edits are refused: %s", self._tail.board_id, warning)
 
+    def _may_take_time(self) -> bool:
+        is_running = self._snapshot_task is not None and not self._snapshot_task.done()
+        return not is_running and asyncio.get_running_loop().time() >= self._snapshot_at
+
     def _save(self) -> Coroutine[Any, Any, None]:
         """Captures the board at once; the coroutine does the rest."""
-        captured = snapshots.capture(self._tail.loaded)
-        return snapshots.save(self._store, self._tail.board_id, captured, self._limits)
+        began = asyncio.get_running_loop().time()
+        return self._save_captured(snapshots.capture(self._tail.loaded), began)
+
+    async def _save_captured(self, captured: snapshots.CapturedBoard, began: float) -> None:
+        await snapshots.save(self._store, self._tail.board_id, captured, self._limits)
+        now = asyncio.get_running_loop().time()
+        self._snapshot_at = now + (now - began) * (1 / self._limits.snapshot_time_share - 1)

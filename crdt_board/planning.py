@@ -6,7 +6,7 @@ Works on a `LoadedBoard` in memory; it neither waits nor stores. The engine call
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from crdt_board.applying import Accepted, Applying, Lessons, Poisoned
 from crdt_board.batches import Batch
@@ -14,14 +14,14 @@ from crdt_board.cell_operations import Committer
 from crdt_board.conflicts import check_unchanged
 from crdt_board.coordinating import decide_item, superseding, touches_watched
 from crdt_board.errors import BoardError, MalformedUpdate
-from crdt_board.fold import bounded_paths
+from crdt_board.fold import NOWHERE, bounded_paths
 from crdt_board.guarding import DocumentBroken
 from crdt_board.layout import Layout
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard
-from crdt_board.plans import Plan, unfolded_by
+from crdt_board.plans import SEVERAL, Plan, unfolded_by
 from crdt_board.schema_changes import SchemaItem, migrate, move_from_state, take_over
-from crdt_board.submissions import Submission
+from crdt_board.submissions import Submission, is_of_several
 from crdt_board.updates import EMPTY_UPDATE
 from crdt_board.validity import Report, record_report
 
@@ -29,33 +29,48 @@ logger = logging.getLogger(__name__)
 
 
 def plan_submissions(loaded: LoadedBoard, batch: Batch, limits: Limits, lessons: Lessons) -> list[Plan]:
-    """Apply all submissions, one transaction for each author and source, and plan their entries.
-
-    A source whose author changes makes a new group, since its updates build on one another in their order.
+    """Apply all submissions, one transaction for each of `grouped`, and plan their entries.
 
     Raises:
         Poisoned: the document must be rebuilt before anything else.
     """
-    groups: list[list[Submission]] = []
-    newest: dict[int, list[Submission]] = {}
-    for submission in batch.submissions:
-        group = newest.get(id(submission.source))
-        if group is None or group[0].author != submission.author:
-            group = newest[id(submission.source)] = []
-            groups.append(group)
-        group.append(submission)
     plans: list[Plan] = []
     applying = Applying(loaded, limits, lessons, plans)
-    for submissions in groups:
+    for submissions in grouped(batch.submissions, lessons):
         accepted = applying.apply(submissions)
         misfit = loaded.document.take_misfit(limits.nesting_depth_max)
         if misfit is not None:
             updates = [verdict.received for verdict in accepted]
-            raise Poisoned(updates, MalformedUpdate(f"{misfit} was given content that it cannot hold"))
-        plan = _plan_group(loaded, submissions[0], accepted, limits)
+            error = MalformedUpdate(f"{misfit} was given content that it cannot hold")
+            raise Poisoned(updates, error, several=is_of_several(submissions))
+        plan = _plan_group(loaded, submissions, accepted, limits)
         if plan is not None:
             plans.append(plan)
     return plans
+
+
+def grouped(submissions: Iterable[Submission], lessons: Lessons) -> list[list[Submission]]:
+    """``submissions`` by author and source, or by author alone where they may share an entry, so that an entry and a
+    transaction are not needed for each of many sources.
+
+    What is of one source stays in its order, since it builds on itself: where its author changes, a new group begins.
+    """
+    groups: list[list[Submission]] = []
+    shared: dict[str, list[Submission]] = {}
+    newest: dict[int, list[Submission]] = {}
+    for submission in submissions:
+        author, source = submission.author, id(submission.source)
+        own, common = newest.get(source), shared.get(author)
+        shares = (own is None or own is common) and _may_share(submission, lessons)
+        group = common if shares else own
+        if group is None or (not shares and (group is common or group[0].author != author)):
+            group = []
+            groups.append(group)
+            if shares:
+                shared[author] = group
+        newest[source] = group
+        group.append(submission)
+    return groups
 
 
 def plan_superseding(loaded: LoadedBoard, before: Sequence[Plan], now_ms: int) -> list[Plan]:
@@ -145,11 +160,24 @@ def closing_updates(loaded: LoadedBoard, paths: Sequence[str], agent: str, now_m
     return [] if update == EMPTY_UPDATE else [update]
 
 
-def _plan_group(loaded: LoadedBoard, first: Submission, accepted: Sequence[Accepted], limits: Limits) -> Plan | None:
-    """The plan of what one author of a source sent; None when nothing of it belongs in the journal."""
+def _may_share(submission: Submission, lessons: Lessons) -> bool:
+    return (
+        submission.is_shared
+        and not submission.is_difference
+        and not lessons.apart
+        and not lessons.suspects.is_watched(submission.source)
+    )
+
+
+def _plan_group(
+    loaded: LoadedBoard, submissions: Sequence[Submission], accepted: Sequence[Accepted], limits: Limits
+) -> Plan | None:
+    """The plan of what one author sent; None when nothing of it belongs in the journal."""
     paths = bounded_paths(loaded.document.take_touched(), limits.entry_paths_max)
     if not accepted:
         return None
     updates = [each.update for each in accepted]
     corrections = [each.correction for each in accepted if each.correction != EMPTY_UPDATE]
-    return Plan("update", first.author, first.source, updates, paths, first.origin, corrections=corrections)
+    first, of_several = submissions[0], is_of_several(submissions)
+    source, origin = (SEVERAL, NOWHERE) if of_several else (first.source, first.origin)
+    return Plan("update", first.author, source, updates, paths, origin, corrections=corrections)

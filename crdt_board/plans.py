@@ -17,13 +17,17 @@ from crdt_board.paths import field_of
 from crdt_board.store.contract import Append, KeyRecord, SchemaRecord
 from crdt_board.validity import Unfolded
 
+SEVERAL = object()
+"""The source of an entry of several peers."""
+
 
 @dataclass(slots=True, eq=False)
 class Plan:
     """One entry to be; its updates are in the document already.
 
-    ``source`` is whose they are, None for the engine's own. ``corrections`` are the parts of ``updates`` that take back
-    what was refused, which the source does not have. ``supersedes``: it closes approvals that are pending.
+    ``source`` is whose they are, None for the engine's own, `SEVERAL` where there are more. ``corrections`` are the
+    parts of ``updates`` that take back what was refused, which the source does not have. ``supersedes``: it closes
+    approvals that are pending.
     """
 
     kind: EntryKind

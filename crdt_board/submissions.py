@@ -53,6 +53,9 @@ class Submission:
     since: int | None = None
     schema: int | None = None
     """The number of the schema that their author writes under; None when it knows of none."""
+    is_shared: bool = False
+    """Whether one entry may hold them with what other sources of the same author sent: nobody asks which of them wrote
+    what."""
     extents: Sequence[Extent] = ()
     """What each of the updates holds and builds on; made when it is submitted."""
     first_unready: int | None = None
@@ -77,3 +80,9 @@ class Submission:
         if not self.decided:
             self.decided = True
             self.written(receipt)
+
+
+def is_of_several(submissions: Sequence[Submission]) -> bool:
+    """Whether they are of more than one source."""
+    first = submissions[0].source
+    return any(submission.source is not first for submission in submissions)

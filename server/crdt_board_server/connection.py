@@ -254,6 +254,7 @@ class Peer:
                 source=self,
                 origin=self._origin,
                 schema=self._schema,
+                is_shared=self.kind == "stock",
                 written=partial(self._written, self._resyncs, event.last_number, len(event.updates)),
                 is_difference=event.is_difference,
                 since=self._synced_at,
