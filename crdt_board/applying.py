@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from crdt_board.audit import Audit, Certain
 from crdt_board.document_clocks import NotReady
@@ -81,8 +81,7 @@ class Lessons:
         return replace(self, refused=refused, one_by_one=self.one_by_one or error is None)
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """What of an update belongs in the journal; see `Verdict`."""
 
     received: bytes
@@ -90,17 +89,16 @@ class Accepted:
     correction: bytes = EMPTY_UPDATE
 
 
-@dataclass(frozen=True, slots=True)
-class _Received:
-    """An update, and where it stands in its submission."""
+class _Received(NamedTuple):
+    """An update, and at which ``place`` it stands in its submission."""
 
     submission: Submission
-    index: int
+    place: int
     update: bytes
 
     @property
     def extent(self) -> Extent:
-        return self.submission.extents[self.index]
+        return self.submission.extents[self.place]
 
 
 class Applying:
@@ -172,7 +170,7 @@ class Applying:
         if verdict is None:
             return accepted
         self._lessons.suspects.watch(first.submission.source)
-        self._note_rejected(first.submission, first.index, verdict.problems)
+        self._note_rejected(first.submission, first.place, verdict.problems)
         return [Accepted(first.update, verdict.update, verdict.correction)]
 
     def _judged(self, submission: Submission, received: Sequence[bytes]) -> Verdict | None:
@@ -200,7 +198,7 @@ class Applying:
                 accepted.append(Accepted(each.update, each.update))
             elif isinstance(problem, NotReady):
                 earlier = each.submission.first_unready
-                each.submission.first_unready = each.index if earlier is None else min(each.index, earlier)
+                each.submission.first_unready = each.place if earlier is None else min(each.place, earlier)
             else:
                 each.submission.error = each.submission.error or problem
         return accepted

@@ -25,9 +25,12 @@ logger = logging.getLogger(__name__)
 class Chores:
     """The chores of one board, in tasks of their own where they take long. It listens to the board's tail."""
 
-    def __init__(self, tail: Tail, store: Store, head: BoardHead, *, limits: Limits) -> None:
+    def __init__(
+        self, tail: Tail, store: Store, head: BoardHead, *, limits: Limits, compress: snapshots.Compress
+    ) -> None:
         self._tail = tail
         self._store = store
+        self._compress = compress
         self._limits = limits
         self._headroom = Headroom(limits)
         self._snapshot_task: asyncio.Task[None] | None = None
@@ -79,6 +82,6 @@ class Chores:
         return self._save_captured(snapshots.capture(self._tail.loaded), began)
 
     async def _save_captured(self, captured: snapshots.CapturedBoard, began: float) -> None:
-        await snapshots.save(self._store, self._tail.board_id, captured, self._limits)
+        await snapshots.save(self._store, self._tail.board_id, captured, self._limits, self._compress)
         now = asyncio.get_running_loop().time()
         self._snapshot_at = now + (now - began) * (1 / self._limits.snapshot_time_share - 1)

@@ -41,6 +41,7 @@ from crdt_board.rules import check_layout
 from crdt_board.schema_changes import SchemaItem, named_keys
 from crdt_board.schema_writer import move_misplaced, write_schema
 from crdt_board.schemas import BoardSchemas
+from crdt_board.snapshots import Compress, compress_in_thread
 from crdt_board.store.appends import deleted
 from crdt_board.store.contract import BoardHead, Store, Tombstone
 from crdt_board.submissions import Submission
@@ -70,6 +71,7 @@ class Engine:
         client_ids: ClientIds,
         clock: Clock,
         limits: Limits,
+        compress: Compress,
     ) -> None:
         """Use `open`."""
         self.board_id = head.board_id
@@ -96,7 +98,7 @@ class Engine:
         self._expiry = Expiry(tail, clock, limits)
         self._deadlines = Deadlines(clock, self._let_run_out)
         self._deadlines.watch(tail.loaded.document)
-        self._chores = Chores(tail, store, head, limits=limits)
+        self._chores = Chores(tail, store, head, limits=limits, compress=compress)
         client_ids.on_taken = self.refresh
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
 
@@ -111,10 +113,12 @@ class Engine:
         clock: Clock | None = None,
         limits: Limits = DEFAULT_LIMITS,
         client_ids_rest_until: float = 0.0,
+        compress: Compress = compress_in_thread,
     ) -> Engine:
         """Load a board, or make it under ``epoch`` when there is none.
 
-        Free client ids are left in the store until ``client_ids_rest_until``, on the clock of the event loop.
+        ``compress`` loads snapshots back. Free client ids are left in the store until ``client_ids_rest_until``, on the
+        clock of the event loop.
 
         Raises:
             StoreUnavailable: the store did not answer; nothing was decided.
@@ -135,7 +139,9 @@ class Engine:
             raise
         tail = Tail(store, journal, loaded, board_id=board_id, schemas=schemas, client_ids=client_ids, clock=clock)
         admission = Admission(tail, client_ids, limits, buried=buried)
-        return cls(store, head, tail, admission=admission, client_ids=client_ids, clock=clock, limits=limits)
+        return cls(
+            store, head, tail, admission=admission, client_ids=client_ids, clock=clock, limits=limits, compress=compress
+        )
 
     @property
     def failure(self) -> BoardError | None:

@@ -57,6 +57,13 @@ def joined(received: Sequence[UpdatesReceived]) -> UpdatesReceived:
     return UpdatesReceived(received[-1].agent, updates, received[-1].last_number)
 
 
+def split(received: UpdatesReceived) -> Iterator[UpdatesReceived]:
+    """One event for each update."""
+    for behind, update in zip(reversed(range(len(received.updates))), received.updates, strict=True):
+        last = None if received.last_number is None else received.last_number - behind
+        yield UpdatesReceived(received.agent, (update,), last, received.is_difference)
+
+
 @dataclass(frozen=True, slots=True)
 class ResyncNeeded:
     """Pushed updates after number ``after`` were lost or damaged. Answer with `ServerSession.resync`, then step 1."""

@@ -19,6 +19,7 @@ from crdt_board.errors import BoardClosed, BoardError, BoardExists, StoreUnavail
 from crdt_board.forks import new_epoch
 from crdt_board.group_commit import GroupCommit
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
+from crdt_board.snapshots import Compress, compress_in_thread
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
 from crdt_board.store.memory import MemoryStore
@@ -56,6 +57,7 @@ class BoardHost:
         client_ids_rest_seconds: float = 0.0,
         clock: Clock | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        compress: Compress = compress_in_thread,
     ) -> None:
         """Take over ``store`` and ``artifacts``; must be called in a running event loop.
 
@@ -63,7 +65,7 @@ class BoardHost:
         other stores there are none.
 
         Where clients come back that were connected to an earlier process, free client ids are left in the store for
-        ``client_ids_rest_seconds``; see `Limits`.
+        ``client_ids_rest_seconds``; see `Limits`. ``compress`` loads snapshots back.
         """
         self.store = store
         self.artifacts = artifacts or _default_artifacts(store, limits)
@@ -72,6 +74,7 @@ class BoardHost:
         self._client_ids_rest_until = asyncio.get_running_loop().time() + client_ids_rest_seconds
         self.clock = clock or SystemClock()
         self._journal = GroupCommit(store)
+        self._compress = compress
         self._slots: dict[str, _Slot] = {}
         self._closed = False
         self._watch = asyncio.create_task(self._watch_others(), name="watch-other-processes")
@@ -208,6 +211,7 @@ class BoardHost:
             clock=self.clock,
             limits=self.limits,
             client_ids_rest_until=self._client_ids_rest_until,
+            compress=self._compress,
         )
 
     def _close_when_idle(self, board_id: str, slot: _Slot) -> None:

@@ -111,6 +111,11 @@ class ServerSession:
             return []
         return self._receive_text(message) if isinstance(message, str) else self._receive_binary(message)
 
+    def plain_update(self, data: bytes) -> bytes | None:
+        """The update that a binary frame of a stock client is all about; None where `receive` must say what it is."""
+        update = wire.stock_update(data) if self.kind == "stock" and not self._ended else None
+        return None if update == EMPTY_UPDATE else update
+
     def hello(self, message: control.ServerHello) -> Frames:
         return self._control(message)
 

@@ -1,4 +1,4 @@
-"""Taking snapshots: captured in the writer's task, verified and compressed in a thread, then stored.
+"""Taking snapshots: captured in the writer's task, verified and compressed beside it, then stored.
 
 The newest ones make opening fast. Of older ones a bounded number stays, spread over the journal, so that a version far
 back is never far from one of them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from crdt_board.errors import BoardError
@@ -51,12 +51,22 @@ def capture(loaded: LoadedBoard) -> CapturedBoard:
     )
 
 
-async def record_of(board_id: str, captured: CapturedBoard) -> SnapshotRecord | None:
-    """The captured board as a record, or None when its bytes do not load back to the state that they were taken from.
+Compress = Callable[[bytes, Layout, str], Awaitable[bytes | None]]
+"""As `compress_snapshot`, while the event loop goes on."""
 
-    Loads and compresses them in a thread.
-    """
-    data = await asyncio.to_thread(compress_snapshot, captured.raw, captured.layout, captured.checksum)
+
+async def compress_in_thread(data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
+    """As `compress_snapshot`. All other threads wait while yrs loads the bytes, since it holds the interpreter's lock:
+    half a millisecond for a thousand items."""
+    return await asyncio.to_thread(compress_snapshot, data, layout, expected_checksum)
+
+
+async def record_of(
+    board_id: str, captured: CapturedBoard, compress: Compress = compress_in_thread
+) -> SnapshotRecord | None:
+    """The captured board as a record, or None when its bytes do not load back to the state that they were taken
+    from."""
+    data = await compress(captured.raw, captured.layout, captured.checksum)
     if data is None:
         return None
     record = SnapshotRecord(
@@ -72,13 +82,13 @@ async def record_of(board_id: str, captured: CapturedBoard) -> SnapshotRecord | 
     return replace(record, sha256=snapshot_digest(record))
 
 
-async def save(store: Store, board_id: str, captured: CapturedBoard, limits: Limits) -> None:
+async def save(store: Store, board_id: str, captured: CapturedBoard, limits: Limits, compress: Compress) -> None:
     """Verify the captured bytes by loading them back, and store them; older snapshots are thinned out.
 
     A failure is logged and nothing else: the journal holds everything, and the next snapshot may work.
     """
     try:
-        record = await record_of(board_id, captured)
+        record = await record_of(board_id, captured, compress)
         if record is None:
             logger.error("board %s: the snapshot at entry %d does not load back", board_id, captured.seq)
             return

@@ -26,6 +26,7 @@ from crdt_board_server.api.problems import install_problems
 from crdt_board_server.api.routes import board_routes
 from crdt_board_server.origins import OriginCheck, Origins
 from crdt_board_server.rooms import Rooms
+from crdt_board_server.snapshot_process import SnapshotProcess
 from crdt_board_server.websocket import Peers, board_protocol
 
 _BACKLOG = 2048
@@ -70,13 +71,17 @@ async def serve(
 
     Everything that was acknowledged is durable then; connections are closed with a code that says to try again.
     """
-    async with BoardHost(
-        store,
-        artifacts=artifacts,
-        idle_seconds=limits.room_idle_seconds,
-        client_ids_rest_seconds=limits.client_ids_rest_seconds,
-        limits=limits,
-    ) as host:
+    async with (
+        contextlib.aclosing(SnapshotProcess()) as snapshots,
+        BoardHost(
+            store,
+            artifacts=artifacts,
+            idle_seconds=limits.room_idle_seconds,
+            client_ids_rest_seconds=limits.client_ids_rest_seconds,
+            limits=limits,
+            compress=snapshots.compress,
+        ) as host,
+    ):
         loopback = ipaddress.ip_address(listening.getsockname()[0]).is_loopback
         peers = Peers(Rooms(host), limits, Origins(allowed, loopback=loopback))
         settings = uvicorn.Config(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Coroutine
 from functools import partial
@@ -72,6 +73,7 @@ class Peer:
         self._resyncs = 0  # receipts of what was submitted before the latest one acknowledge nothing
         self._has_asked = False
         self._arrived: list[events.UpdatesReceived] = []
+        self._plain: list[bytes] = []  # as `_arrived`, of a stock peer
         self._requests: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
         self._has_model = False
@@ -192,6 +194,11 @@ class Peer:
             return False
         if self._cut_off:
             return True
+        update = self._session.plain_update(data)
+        if update is not None:
+            self._plain.append(update)
+            return True
+        self._gather_plain()
         try:
             for event in self._session.receive(data):
                 if isinstance(event, events.UpdatesReceived):
@@ -203,8 +210,14 @@ class Peer:
             self.end(error)
         return True
 
+    def _gather_plain(self) -> None:
+        if self._plain:
+            self._arrived.append(events.UpdatesReceived(None, tuple(self._plain), None))
+            self._plain.clear()
+
     def _submit_arrived(self) -> None:
         """Submit what has arrived at once together: of a small update, most of the cost is that of its submission."""
+        self._gather_plain()
         if not self._arrived:
             return
         arrived, self._arrived = self._arrived, []
@@ -213,7 +226,7 @@ class Peer:
                 try:
                     self._submit(events.joined(group))
                 except BoardError:  # nothing of it was queued: all that came before the bad one counts
-                    for event in group:
+                    for event in itertools.chain.from_iterable(map(events.split, group)):
                         self._submit(event)
         except BoardError as error:
             self.end(error)

@@ -1,0 +1,132 @@
+"""Snapshots loaded back in a process of their own, so that a server goes on serving meanwhile.
+
+A thread would not do: yrs holds the interpreter's lock while it loads a document, some 40 ms for 100,000 items, and
+nobody is answered then. The process is a child that reads from its standard input and ends with it, so that it never
+outlives the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from asyncio.subprocess import PIPE, Process
+from typing import BinaryIO
+
+from crdt_board.layout import Layout
+from crdt_board.loading import compress_snapshot
+from crdt_board.snapshots import compress_in_thread
+
+_SMALL_BYTES = 64 * 1024
+"""Up to here a thread does it, in less than what a way to another process and back takes at worst."""
+
+_COMMAND = (
+    sys.executable,
+    "-c",
+    "import os; os.nice(10); from crdt_board_server.snapshot_process import main; main()",
+)
+"""It gives way to the server from its first import on."""
+
+_LENGTH_BYTES = 8
+_END_SECONDS = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class SnapshotProcess:
+    """Loads snapshots back, one after the other, in a process that is started for the first large one."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    async def compress(self, data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
+        """As `compress_snapshot`; None also when the process came to an end over it. Once closed, in a thread.
+
+        Cancelling ends the process: the next snapshot gets another one.
+        """
+        if len(data) > _SMALL_BYTES:
+            async with self._turn:
+                process = await self._started()
+                if process is not None:
+                    return await self._ask(process, data, layout, expected_checksum)
+        return await compress_in_thread(data, layout, expected_checksum)
+
+    async def aclose(self) -> None:
+        """End the process. Idempotent."""
+        self._closed = True
+        async with self._turn:
+            await self._end()
+
+    async def _started(self) -> Process | None:
+        if self._closed:
+            return None
+        if self._process is None:
+            try:
+                # In a session of its own: a Ctrl-C is for the server, which then ends it.
+                self._process = await asyncio.create_subprocess_exec(
+                    *_COMMAND, stdin=PIPE, stdout=PIPE, start_new_session=True
+                )
+            except (OSError, NotImplementedError) as error:
+                logger.warning("snapshots are loaded back in this process, since no other can be started: %s", error)
+        return self._process
+
+    async def _ask(self, process: Process, data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answered = False
+        try:
+            for part in (layout.model_dump_json().encode(), expected_checksum.encode(), data):
+                process.stdin.write(len(part).to_bytes(_LENGTH_BYTES))
+                process.stdin.write(part)
+            await process.stdin.drain()
+            length = int.from_bytes(await process.stdout.readexactly(_LENGTH_BYTES))
+            compressed = await process.stdout.readexactly(length)
+            answered = True
+        except (OSError, asyncio.IncompleteReadError):
+            code = await process.wait()
+            logger.error("the process that loads snapshots back ended with code %d", code)
+            return None
+        finally:
+            if not answered:
+                await self._end()
+        return compressed or None
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+                return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def serve_snapshots(questions: BinaryIO, answers: BinaryIO) -> None:
+    """Answer until there are no more questions. What cannot be loaded at all is answered like what loads to something
+    else: with nothing."""
+    while (parts := [_part(questions) for _ in range(3)])[0]:
+        layout, checksum, data = parts
+        try:
+            compressed = compress_snapshot(data, Layout.model_validate_json(layout), checksum.decode())
+        except Exception as error:  # noqa: BLE001 - the boundary of one question
+            print(f"a snapshot cannot be loaded back: {error}", file=sys.stderr)
+            compressed = None
+        answers.write(len(compressed or b"").to_bytes(_LENGTH_BYTES) + (compressed or b""))
+        answers.flush()
+
+
+def _part(questions: BinaryIO) -> bytes:
+    return questions.read(int.from_bytes(questions.read(_LENGTH_BYTES)))
+
+
+def main() -> None:
+    """What the process runs."""
+    serve_snapshots(sys.stdin.buffer, sys.stdout.buffer)
