@@ -110,10 +110,13 @@ class SnapshotProcess:
 
 
 def serve_snapshots(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until there are no more questions. What cannot be loaded at all is answered like what loads to something
-    else: with nothing."""
-    while (parts := [_part(questions) for _ in range(3)])[0]:
-        layout, checksum, data = parts
+    """Answer each question. What cannot be loaded at all is answered like what loads to something else: with nothing.
+
+    Raises:
+        EOFError: there are no more questions.
+    """
+    while True:
+        layout, checksum, data = (_part(questions) for _ in range(3))
         try:
             compressed = compress_snapshot(data, Layout.model_validate_json(layout), checksum.decode())
         except Exception as error:  # noqa: BLE001 - the boundary of one question
@@ -124,9 +127,18 @@ def serve_snapshots(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _part(questions: BinaryIO) -> bytes:
-    return questions.read(int.from_bytes(questions.read(_LENGTH_BYTES)))
+    length = int.from_bytes(_exactly(questions, _LENGTH_BYTES))
+    return _exactly(questions, length)
+
+
+def _exactly(questions: BinaryIO, length: int) -> bytes:
+    found = questions.read(length)
+    if len(found) < length:
+        raise EOFError
+    return found
 
 
 def main() -> None:
-    """What the process runs."""
-    serve_snapshots(sys.stdin.buffer, sys.stdout.buffer)
+    """What the process runs, until the server is gone, wherever that was in a question or an answer."""
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        serve_snapshots(sys.stdin.buffer, sys.stdout.buffer)
