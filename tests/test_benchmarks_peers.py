@@ -16,7 +16,9 @@ import pytest
 
 from benchmarks.peers.contestants import CONTESTANTS
 from benchmarks.peers.metrics import FULL, Sample, metrics
+from benchmarks.peers.processes import serving
 from benchmarks.peers.results import Results
+from benchmarks.servers import CLIENT_CORE, SERVER_CORE, can_pin, pinned_to
 
 _PROJECT = Path(__file__).resolve().parent.parent
 _INTERRUPTED = 130
@@ -103,3 +105,12 @@ def _processes_on(folder: Path) -> list[str]:
         if str(folder) in words:
             found.append(words)
     return found
+
+
+@pytest.mark.skipif(not can_pin(), reason="this machine lets no process choose between two cores")
+def test_a_server_has_a_core_of_its_own(tmp_path: Path) -> None:
+    """It is started from a harness that is pinned to the clients' core, and runs on the other one all the same."""
+    floor = next(each for each in CONTESTANTS if each.is_floor)
+    with pinned_to(CLIENT_CORE, can_pin()), serving(floor, tmp_path) as server:
+        assert os.sched_getaffinity(server.pid) == {SERVER_CORE}
+        assert os.sched_getaffinity(0) == {CLIENT_CORE}

@@ -83,18 +83,22 @@ class Server:
         self._end(signal.SIGKILL)
 
     def cpu_seconds(self) -> float:
-        """What it used since it was started, in all threads; 0 once it is gone."""
-        with contextlib.suppress(OSError, IndexError):
-            used = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-            return (int(used[11]) + int(used[12])) / _TICKS
-        return 0.0
+        """What it and its children used since it was started, in all threads; 0 once it is gone."""
+        return sum(map(_cpu_seconds, self._family()))
 
     def resident_kib(self) -> float:
-        """Its resident memory."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return float(line.split()[1])
-        raise RuntimeError(f"{self.contestant.name} is gone")
+        """Its resident memory, and that of its children."""
+        if not self.is_alive:
+            raise RuntimeError(f"{self.contestant.name} is gone")
+        return sum(map(_resident_kib, self._family()))
+
+    def _family(self) -> list[int]:
+        family = [self.pid]
+        for pid in family:
+            with contextlib.suppress(OSError):
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    family += map(int, (thread / "children").read_text().split())
+        return family
 
     def wait_until_idle(self, quiet_seconds: float, *, timeout: float) -> None:
         """Return when it used no processor and changed no file for so long, or is gone, or after ``timeout``."""
@@ -170,3 +174,19 @@ def _bytes_in(folder: Path) -> int:
         with contextlib.suppress(OSError):  # it was there a moment ago
             total += file.stat().st_size
     return total
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of a process, and of its children that have ended."""
+    with contextlib.suppress(OSError, IndexError):
+        used = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, used[11:15])) / _TICKS
+    return 0.0
+
+
+def _resident_kib(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return float(line.split()[1])
+    return 0.0
