@@ -16,6 +16,7 @@ import structlog
 import typer
 
 from crdt_board.artifacts import ArtifactStore, open_artifacts
+from crdt_board.document import Document
 from crdt_board.errors import BoardError
 from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
@@ -60,6 +61,7 @@ def run_server(db: Path, host: str, port: int, *, origin: Sequence[str], artifac
 async def _serve(
     db: Path, host: str, listening: socket.socket, allowed: Sequence[str], artifacts: ArtifactStore | None
 ) -> None:
+    Document()  # the first one in a process imports for 13 ms [measured], which the first client would wait for
     # What waits to be written is many small objects without cycles. Looking through them again and again took a tenth
     # of what an update costs [measured]; what was imported is not looked through at all.
     gc.freeze()
