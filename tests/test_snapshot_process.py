@@ -101,6 +101,17 @@ async def test_a_question_that_is_given_up_leaves_no_answer_to_the_next() -> Non
     await process.aclose()
 
 
+async def test_a_process_that_nobody_asks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is given back, and the next snapshot gets another one."""
+    monkeypatch.setattr(snapshot_process, "_IDLE_SECONDS", 0.3)
+    process = SnapshotProcess()
+    data, checksum = snapshot()
+    for _ in range(2):
+        assert await process.compress(data, LAYOUT, checksum) is not None
+        await eventually(lambda: process._process is None, "it has ended")
+    await process.aclose()
+
+
 @pytest.mark.parametrize("command", [("no-such-program",), (sys.executable, "-c", "")])
 async def test_without_another_process(monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
     """Where none can be started a thread does it; one that ends at once is no answer, and nothing hangs."""

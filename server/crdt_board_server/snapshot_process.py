@@ -28,6 +28,9 @@ _COMMAND = (
 )
 """It gives way to the server from its first import on."""
 
+_IDLE_SECONDS = 60.0
+"""After so long without a question it ends, and gives back some 60 MB."""
+
 _LENGTH_BYTES = 8
 _END_SECONDS = 2.0
 
@@ -40,6 +43,8 @@ class SnapshotProcess:
     def __init__(self) -> None:
         self._process: Process | None = None
         self._turn = asyncio.Lock()
+        self._asked_at = 0.0
+        self._rest: asyncio.Task[None] | None = None
         self._closed = False
 
     async def compress(self, data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
@@ -58,11 +63,14 @@ class SnapshotProcess:
         """End the process. Idempotent."""
         self._closed = True
         async with self._turn:
+            if self._rest is not None:
+                self._rest.cancel()
             await self._end()
 
     async def _started(self) -> Process | None:
         if self._closed:
             return None
+        self._asked_at = asyncio.get_running_loop().time()
         if self._process is None:
             try:
                 # In a session of its own: a Ctrl-C is for the server, which then ends it.
@@ -71,7 +79,17 @@ class SnapshotProcess:
                 )
             except (OSError, NotImplementedError) as error:
                 logger.warning("snapshots are loaded back in this process, since no other can be started: %s", error)
+                return None
+            if self._rest is None or self._rest.done():
+                self._rest = asyncio.create_task(self._end_when_idle(), name="snapshot-process-idle")
         return self._process
+
+    async def _end_when_idle(self) -> None:
+        while self._process is not None:
+            await asyncio.sleep(self._asked_at + _IDLE_SECONDS - asyncio.get_running_loop().time())
+            async with self._turn:
+                if asyncio.get_running_loop().time() >= self._asked_at + _IDLE_SECONDS:
+                    await self._end()
 
     async def _ask(self, process: Process, data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
         assert process.stdin is not None
