@@ -8,6 +8,7 @@ anything twice (no two alternatives begin with the same byte), so that hostile b
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from crdt_board.errors import MalformedUpdate
@@ -83,6 +84,7 @@ _STRUCT = re.compile(
 )
 _ONE_VALUE = re.compile(_VALUE, re.DOTALL)
 _END = re.compile(_DELETIONS, re.DOTALL)
+_ONE_RANGE = re.compile(rb"\x01(" + _CLIENT + rb")\x01(" + _CLOCK + b")(" + _CLOCK + b")", re.DOTALL)
 _NUMBER = re.compile(_number(10), re.DOTALL)
 _ONE_ID = re.compile(b"(" + _CLIENT + b")(" + _CLOCK + b")", re.DOTALL)
 
@@ -135,13 +137,25 @@ def _links(place: bytes) -> list[tuple[int, int]]:
 
 
 def _need_deleted(deletions: bytes, ends: dict[int, int], needs: dict[int, int]) -> None:
-    numbers = iter(_NUMBER.findall(deletions))
+    match = _ONE_RANGE.fullmatch(deletions)
+    if match is not None:
+        writer, begin, length = match.groups()
+        ranges = [(_client(writer), _clock(begin) + _clock(length))]
+    else:
+        ranges = _ranges(iter(_NUMBER.findall(deletions)))
+    for client, end in ranges:
+        if end > ends.get(client, 0) and end > needs.get(client, 0):
+            needs[client] = end
+
+
+def _ranges(numbers: Iterator[bytes]) -> list[tuple[int, int]]:
+    """Clients, and where what is deleted of each ends."""
+    ranges: list[tuple[int, int]] = []
     for _ in range(_value(next(numbers))):
         client = _client(next(numbers))
         for _ in range(_value(next(numbers))):
-            end = _clock(next(numbers)) + _value(next(numbers))
-            if end > ends.get(client, 0):
-                needs[client] = max(needs.get(client, 0), end)
+            ranges.append((client, _clock(next(numbers)) + _clock(next(numbers))))
+    return ranges
 
 
 def _several(update: bytes, depth_max: int) -> Extent | None:
