@@ -153,8 +153,8 @@ def _ranges(numbers: Iterator[bytes]) -> list[tuple[int, int]]:
     ranges: list[tuple[int, int]] = []
     for _ in range(_value(next(numbers))):
         client = _client(next(numbers))
-        for _ in range(_value(next(numbers))):
-            ranges.append((client, _clock(next(numbers)) + _clock(next(numbers))))
+        count = _value(next(numbers))
+        ranges += [(client, _clock(next(numbers)) + _clock(next(numbers))) for _ in range(count)]
     return ranges
 
 

@@ -41,6 +41,8 @@ GUEST = "guest"
 _REQUESTS_MAX = 32
 _REASON_BYTES_MAX = 120
 _DECIDE_SECONDS = 2.0
+_REST_SECONDS_MAX = 0.1
+"""How long a peer is not read at most: a store may fail for longer."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class Peer:
         self._has_asked = False
         self._arrived: list[events.UpdatesReceived] = []
         self._plain: list[bytes] = []  # as `_arrived`, of a stock peer
+        self._undecided = 0  # submissions
+        self._rest: asyncio.TimerHandle | None = None  # while nothing is read
         self._requests: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
         self._has_model = False
@@ -220,6 +224,7 @@ class Peer:
         self._gather_plain()
         if not self._arrived:
             return
+        self._rest_if_streaming()
         arrived, self._arrived = self._arrived, []
         try:
             for group in events.by_agent(arrived):
@@ -259,6 +264,21 @@ class Peer:
         with contextlib.suppress(BoardError):
             self._send(self._session.step1(await self._engine.read(Document.state_vector)))
 
+    def _rest_if_streaming(self) -> None:
+        """Read no more until the writer is done with what this peer has sent before, which it did not wait for itself.
+
+        Reading a few updates of a stream costs more than handling them, and the writer takes them up no sooner.
+        """
+        if self._undecided and self._rest is None:
+            self._socket.transport.pause_reading()
+            self._rest = asyncio.get_running_loop().call_later(_REST_SECONDS_MAX, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+            self._socket.transport.resume_reading()
+
     def _submit(self, event: events.UpdatesReceived) -> None:
         self._engine.submit(
             Submission(
@@ -273,8 +293,12 @@ class Peer:
                 since=self._synced_at,
             )
         )
+        self._undecided += 1
 
     def _written(self, resyncs: int, number: int | None, count: int, receipt: Receipt) -> None:
+        self._undecided -= 1
+        if not self._undecided:
+            self._read_on()
         if resyncs != self._resyncs:
             number = None  # it is sent again
         for rejected in receipt.rejected:
