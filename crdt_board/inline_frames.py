@@ -66,6 +66,15 @@ class InlineFrames(Connection, asyncio.BufferedProtocol):
         if self.arrived is not None:
             self.arrived()
 
+    def stop_reading(self) -> None:
+        """Leave what arrives with the system, until `read_on`."""
+        self.transport.pause_reading()
+
+    def read_on(self) -> None:
+        """The end of `stop_reading`. While more is queued than websockets wants, it reads on by itself when it can."""
+        if not self.recv_messages.paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
     async def next_message(self) -> str | bytes:
         """As ``recv``."""
         self._is_waiting = True

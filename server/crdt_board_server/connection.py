@@ -270,14 +270,14 @@ class Peer:
         Reading a few updates of a stream costs more than handling them, and the writer takes them up no sooner.
         """
         if self._undecided and self._rest is None:
-            self._socket.transport.pause_reading()
+            self._socket.stop_reading()
             self._rest = asyncio.get_running_loop().call_later(_REST_SECONDS_MAX, self._read_on)
 
     def _read_on(self) -> None:
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
-            self._socket.transport.resume_reading()
+            self._socket.read_on()
 
     def _submit(self, event: events.UpdatesReceived) -> None:
         self._engine.submit(
