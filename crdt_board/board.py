@@ -48,6 +48,8 @@ _Answer = TypeVar("_Answer")
 
 _CLOSE_SECONDS = 10.0
 _CLOSE_SECONDS_AFTER_AN_ERROR = 1.0
+_GIVE_BACK_SECONDS = 1.0
+"""Less than it takes until others get what is not given back."""
 _RETRY_SECONDS_MAX = 0.25
 
 
@@ -440,6 +442,8 @@ class Board(BoardPast[M], BoardTeam):
     async def close(self, *, timeout: float = _CLOSE_SECONDS) -> None:
         """Wait until everything is durable, at most ``timeout`` seconds, and stop. Idempotent; closes all handles.
 
+        Who waits for a lease through one of them leaves its line, which may take another second.
+
         Raises:
             Unavailable: some edits are not durable; how many is in the message. They are lost with this process.
             WriteRejected: as `flush`.
@@ -455,6 +459,7 @@ class Board(BoardPast[M], BoardTeam):
             await session.end_background()
             await self._rules.close()
             session.fail(BoardClosed(f"board {self.id} was closed"))
+            await session.give_back_owed(_GIVE_BACK_SECONDS)
             await session.link.close()
 
     async def _commit_with(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -169,6 +170,14 @@ class Waiters:
             del self._waiting[future]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Owed:
+    """An operation that ends a claim, or a place in line: others wait for it until it is decided."""
+
+    agent: str
+    operation: Operation
+
+
 class BoardSession:
     """What the handles of all agents on one replica share."""
 
@@ -182,6 +191,9 @@ class BoardSession:
         self.rejections = Rejections(on_rejected)
         self.error: BoardError | None = None
         self.closed = False
+        self.claims: dict[object, float] = {}
+        """What is lost unless the writer hears of it in time, and how many seconds that is."""
+        self.owed: set[Owed] = set()
         self._background: set[asyncio.Task[None]] = set()
         replica.on_progress = self.waiters.check
         replica.watchers.append(lambda _changes: self.waiters.check())
@@ -209,6 +221,23 @@ class BoardSession:
             task.cancel()
         if self._background:
             await asyncio.wait(self._background)
+
+    @property
+    def shortest_claim_seconds(self) -> float | None:
+        return min(self.claims.values(), default=None)
+
+    async def give_back_owed(self, seconds: float) -> None:
+        """Have the writer decide on what is `owed`, for so many seconds at most; what it says does not matter any more.
+
+        Sent one by one, since what was given back before may be refused.
+        """
+        owed, self.owed = self.owed, set()
+        if not owed or self.link.failure is not None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                asked = (self.link.coordinate(each.agent, [each.operation]) for each in owed)
+                await asyncio.gather(*asked, return_exceptions=True)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from pydantic import ValidationError
 
-from crdt_board import BadRequest, BoardHost, InvalidValue, LeaseHeld, LeaseLost, LimitExceeded, open_board
+from crdt_board import BadRequest, BoardClosed, BoardHost, InvalidValue, LeaseHeld, LeaseLost, LimitExceeded, open_board
 from crdt_board.clock import ManualClock
 from crdt_board.coordination.leases import (
     HOLDERS_MAX,
@@ -41,6 +41,12 @@ TOKEN, OTHER_TOKEN = "token-of-the-first", "token-of-the-other"
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     kind: PlaceKind = request.param
     async with place_of(kind, tmp_path / "boards.db") as place:
+        yield place
+
+
+@pytest_asyncio.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place_of("served", tmp_path / "boards.db") as place:
         yield place
 
 
@@ -412,6 +418,79 @@ async def test_a_killed_waiter_holds_the_others_up_for_a_short_time_only(address
         async with asyncio.timeout(TURN_MS / 1000 + DEADLINE_SECONDS):
             assert await waiting == fence + 2
         assert await cid.ask("commit_held", "by cid") == 1
+
+
+@pytest.mark.parametrize("ends", ["closed", "cancelled", "failed"])
+async def test_who_waits_on_a_board_that_is_closed_leaves_the_line(place: Place, ends: str) -> None:
+    """The next gets the lease at once, not after the turn of who is gone, however its board came to be closed."""
+    async with place.open_all(Report, "ann", "bob") as (ann, bob):
+        async with ann.lease("payments"):
+            gone = asyncio.create_task(wait_in_line(place, ends))
+            await in_line(ann, 1)
+            waiting = asyncio.create_task(gets(bob.lease("payments")))
+            await in_line(ann, 2)
+            if ends == "cancelled":
+                gone.cancel()
+            await ann.commit("others are in line")
+            with contextlib.suppress(asyncio.CancelledError, ValueError):
+                await gone
+            await in_line(ann, 1)
+            lease = next(iter(ann.leases))
+            assert [each.agent for each in lease.waiting] == ["bob"]
+        await waiting
+
+
+async def wait_in_line(place: Place, ends: str) -> None:
+    """Open a board and wait for a lease on it until the board is closed in one way or the other."""
+    async with place.open(Report, "cid") as cid:
+        waiting = asyncio.create_task(gets(cid.lease("payments")))
+        try:
+            await has_version(cid, 1)
+            if ends == "failed":
+                raise ValueError
+        finally:
+            if ends != "closed":
+                waiting.cancel()
+    with pytest.raises((BoardClosed, asyncio.CancelledError)):
+        await waiting
+
+
+async def test_a_claim_makes_a_client_hurry_back(served: Place) -> None:
+    """Held or waited for: while the server is gone, a client knows how soon it must be back; others need not hurry."""
+    async with served.open_all(Report, "ann", "bob") as (ann, bob):
+        async with ann.lease("payments", ttl=10):
+            assert 0 < ann._session.shortest_claim_seconds <= 10
+            waiting = asyncio.create_task(gets(bob.lease("payments", ttl=60)))
+            await in_line(bob, 1)
+            assert bob._session.shortest_claim_seconds == TURN_MS / 1000
+        await waiting
+        assert ann._session.shortest_claim_seconds is None
+        assert bob._session.shortest_claim_seconds is None
+
+
+async def test_a_holder_is_back_in_time_after_a_long_restart(served: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses that have grown in a long outage cost no claim; those of clients without one grow further."""
+    pauses: dict[str, list[float]] = {"ann": [], "bob": []}
+    sleep = asyncio.sleep
+
+    async def fast(seconds: float) -> None:
+        """The pauses of the links pass at once, and are noted."""
+        task = asyncio.current_task()
+        assert task is not None
+        if task in links:
+            pauses[links[task]].append(seconds)
+        await sleep(0.001 if task in links else seconds)
+
+    async with served.open_all(Report, "ann", "bob") as (ann, bob), ann.lease("payments", ttl=10) as lease:
+        links = {board._session.link._task: board.agent for board in (ann, bob)}
+        monkeypatch.setattr(asyncio, "sleep", fast)
+        await served.stop()
+        await eventually(lambda: all(len(each) > 20 for each in pauses.values()), "many tries")
+        await served.start()
+        await ann.commit("back", lease=lease)
+        await has_version(bob, 1)
+    assert max(pauses["ann"]) <= 1.0
+    assert max(pauses["bob"]) > 1.0
 
 
 async def test_a_holder_goes_on_over_a_restart_of_the_server(server: ServerProcess) -> None:

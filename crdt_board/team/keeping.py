@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 
-from crdt_board.board_link import end_task
+from crdt_board.board_link import Owed, end_task
 from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.records import TTL_MS_MAX, TTL_MS_MIN
 from crdt_board.errors import BoardError, Conflict
@@ -40,12 +40,14 @@ class Renewing:
         self._until = self._loop.time() + self._seconds if until is None else until
         self._lost: Conflict | None = None
         self._task: asyncio.Task[None] | None = None
+        desk.session.claims[self] = min(self._seconds, self._until - self._loop.time())
         # Most claims end before: a timer costs them a tenth of what a task would.
         self._timer = self._loop.call_later(self._pause, self._begin)
 
     async def end(self) -> None:
         """Renew no more."""
         self._timer.cancel()
+        self._desk.session.claims.pop(self, None)
         if self._task is not None:
             await end_task(self._task)
 
@@ -66,6 +68,7 @@ class Renewing:
                 if await self._desk.ask_one(self._renewal) is False:
                     return
                 self._until = asked_at + self._seconds
+                self._desk.session.claims[self] = self._seconds
             except Conflict as lost:
                 logger.warning("board %s: %s", board_id, lost)
                 self._lost = lost
@@ -139,15 +142,19 @@ def give_back_later(desk: Desk, operation: Operation, *, ttl_ms: int) -> asyncio
     """The same, in the background; None when the board is closed, so that the claim can only run out."""
     if desk.session.error is not None or desk.session.closed:
         return None
-    return desk.spawn(_ask_until(desk, operation, ttl_ms / 1000), f"give-back-{operation.op}")
+    owed = Owed(desk.agent, operation)
+    desk.session.owed.add(owed)
+    return desk.spawn(_ask_until(desk, owed, ttl_ms / 1000), f"give-back-{operation.op}")
 
 
-async def _ask_until(desk: Desk, operation: Operation, seconds: float) -> None:
+async def _ask_until(desk: Desk, owed: Owed, seconds: float) -> None:
+    """When this is cancelled, because the board is closed, it is owed still."""
     try:
         async with asyncio.timeout(seconds):
-            await desk.ask_one(operation)
+            await desk.ask_one(owed.operation)
     except (BoardError, TimeoutError) as error:
-        logger.debug("board %s: %s was not answered: %s", desk.session.link.board_id, operation.op, error)
+        logger.debug("board %s: %s was not answered: %s", desk.session.link.board_id, owed.operation.op, error)
+    desk.session.owed.discard(owed)
 
 
 def answer_seconds(give_up_at: float | None) -> float | None:

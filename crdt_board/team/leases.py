@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
+from crdt_board.board_link import Owed
 from crdt_board.coordination.leases import (
     TURN_MS,
     WAIT_MS_MAX,
@@ -80,7 +82,8 @@ class Lease:
         if self._fence is not None:
             raise BadRequest(f"lease {self._name} was entered before; call board.lease(...) again")
         try:
-            self._keeping = await self._acquire()
+            with self._in_line():
+                self._keeping = await self._acquire()
         except BaseException as error:
             if isinstance(error, BadRequest) or (self._timeout == 0 and isinstance(error, Conflict)):
                 raise
@@ -111,6 +114,18 @@ class Lease:
     def _release(self) -> ReleaseLease:
         return ReleaseLease(name=self._name, token=self._token)
 
+    @contextlib.contextmanager
+    def _in_line(self) -> Iterator[None]:
+        """While it waits: a board that is closed leaves the line, and a client that is cut off has a turn to be back."""
+        session, owed = self._desk.session, Owed(self._desk.agent, self._release)
+        session.owed.add(owed)
+        session.claims[owed] = TURN_MS / 1000
+        try:
+            yield
+        finally:
+            session.owed.discard(owed)
+            session.claims.pop(owed, None)
+
     async def _acquire(self) -> Keeping:
         loop = asyncio.get_running_loop()
         give_up_at = math.inf if self._timeout is None else loop.time() + self._timeout
@@ -119,6 +134,7 @@ class Lease:
             seconds = max(0.0, min(give_up_at - asked_at, WAIT_MS_MAX / 1000))
             within = None if self._timeout is None else answer_seconds(give_up_at)
             answer = await self._desk.ask_one(self._request(math.ceil(seconds * 1000)), within=within)
+            self._desk.session.check()
             if answer is not None:
                 return self._keep(Holder.model_validate(answer), until=asked_at + self._ttl_ms / 1000)
             with contextlib.suppress(TimeoutError):

@@ -233,7 +233,8 @@ class RemoteLink:
                 self._end(ConnectionFailed("the connection failed in an unforeseen way; the log says more"))
             self._table.forget_others()
             if not self._is_over:
-                await asyncio.sleep(backoff.next_seconds())
+                claim_seconds = self._session.shortest_claim_seconds if self._session else None
+                await asyncio.sleep(backoff.next_seconds(claim_seconds))
 
     async def _connect_once(self, backoff: Backoff) -> None:
         async with connect_socket(
