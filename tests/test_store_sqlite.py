@@ -18,12 +18,14 @@ import pytest
 from crdt_board.clock import ManualClock
 from crdt_board.errors import BoardCorrupt, StoreUnavailable
 from crdt_board.journal import GENESIS_HASH, verify_chain
+from crdt_board.store import sqlite
 from crdt_board.store.contract import Appended, Store
 from crdt_board.store.sql_files import load_migrations
 from crdt_board.store.sqlite import SqliteStore
-from crdt_board.testing.journals import JournalWriter, key, make_board, payloads, schema, snapshot
+from crdt_board.testing.journals import JournalWriter, key, make_board, payloads, schema, snapshot, tombstone
 from crdt_board.testing.store_contract import DEADLINE_SECONDS, DurableStoreContract
 from support.disk import file_size_limit
+from support.waiting import eventually
 
 APPENDER = """
 import asyncio, sys
@@ -373,6 +375,34 @@ async def test_a_damaged_entry_is_named(store: SqliteStore, path: Path, statemen
     with pytest.raises(BoardCorrupt, match="board job: the record of journal entry 2 cannot be read") as caught:
         await store.entries("job", after=0, limit=10)
     assert (caught.value.board_id, caught.value.seq) == ("job", 2)
+
+
+async def test_what_a_killed_deletion_left_goes_when_the_file_is_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the background, a part at a time, also over several openings; a board of the same name is left alone."""
+    monkeypatch.setattr(sqlite, "_PURGE_ROWS", 10)
+    monkeypatch.setattr(sqlite, "_PURGE_PAUSE_SECONDS", 0.0)
+    store = await SqliteStore.open(path)
+    await store.append([JournalWriter(await make_board(store)).updates(*[b"x"] * 50)])
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr(sqlite, "_purge", lambda _connection: False)
+        assert await store.delete(tombstone("job"))
+    await store.create("job", epoch="epoch-2", created_ms=2, anew=True)
+    await store.close()
+    for _ in range(2):
+        await (await SqliteStore.open(path)).close()
+    store = await SqliteStore.open(path)
+
+    async def is_gone() -> bool:
+        ((left,),) = await store._file.read("SELECT count(*) FROM boards", {})
+        return bool(left == 1)
+
+    await eventually(is_gone, "one board")
+    assert await store._file.read("SELECT * FROM entries", {}) == []
+    heads = await store.boards()
+    assert [(each.board_id, each.epoch) for each in heads] == [("job", "epoch-2")]
+    await store.close()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', "\udcff"])

@@ -233,7 +233,7 @@ class Store(Protocol):
 
         ``epoch`` must be that of the board, or it is not. The board is gone when a first transaction is on disk; what
         was stored of it goes in further ones, so that writers of other boards do not wait. What they leave behind when
-        the process ends in between is removed by the next deletion.
+        the process ends in between is removed after the store is opened again, and by the next deletion.
         """
         ...
 

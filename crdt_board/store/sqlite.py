@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -44,11 +45,16 @@ _POLL_SECONDS = 0.05
 _PURGE_ROWS = 1_000
 """Entries that one transaction of a deletion removes: some 10 ms."""
 
+_PURGE_PAUSE_SECONDS = 0.1
+"""Between two of them when nobody waits for it: it has a tenth of the writer's time."""
+
 _INTEGER_MAX = 2**63 - 1
 
 _HEAD_OF_BASE = ("board", "seq", "entry_hash", "version", "checkpoint_hash")
 
 _SQL = load_statements("sqlite")
+
+logger = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -59,6 +65,7 @@ class SqliteStore:
         self._clock = clock
         self._closed = False
         self._data_version: int | None = None
+        self._purging: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -75,6 +82,7 @@ class SqliteStore:
         """
         store = cls(await SqliteFile.open(path, synchronous=synchronous), clock or SystemClock())
         store._data_version = await store._file.data_version()
+        store._purging = asyncio.create_task(store._purge_left(), name="purge-deleted")
         return store
 
     @property
@@ -84,6 +92,9 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._closed = True
+        if self._purging is not None:
+            self._purging.cancel()
+            await asyncio.wait([self._purging])
         await self._file.close()
 
     async def now_ms(self) -> int:
@@ -116,6 +127,15 @@ class SqliteStore:
         while await self._file.write(_purge):
             pass
         return found
+
+    async def _purge_left(self) -> None:
+        """Remove what deletions left behind whose process ended, with pauses, so that writers hardly wait."""
+        try:
+            while await self._file.read(_SQL["hidden_board"], {}):
+                await self._file.write(_purge)
+                await asyncio.sleep(_PURGE_PAUSE_SECONDS)
+        except StoreUnavailable as error:  # tried again when the file is opened next
+            logger.info("what is left of a deleted board was not removed: %s", error)
 
     async def tombstones(self, board_id: str) -> list[Tombstone]:
         return await self._read(rows.read_tombstone, "tombstones", board_id)
