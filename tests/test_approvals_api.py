@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,30 @@ async def test_the_command_line_refuses_to_decide_on_what_has_changed(
     assert (code, problems) == (1, "error: approval ship/1 is not open any more: superseded: bob changed draft\n")
     assert "+ Three months" in said
     assert "superseded: bob changed draft" in said
+
+
+async def test_a_long_payload_and_difference_are_cut_with_the_command_that_shows_all(database: Path) -> None:
+    """Many lines, and long ones; what is short is there as a whole."""
+    async with open_board(database, BOARD, Job, agent="ann") as ann:
+        asked = await ann.ask("So?", key="so", about=["draft"], payload={"lines": list(range(130))})
+        short = await ann.ask("And?", key="and", payload={"cost": 12})
+        long = await ann.ask("Or?", key="or", payload="x" * 5_000)
+        ann.state.draft.append("\n".join(f"\nline {number} {'long ' * 100}" for number in range(130)))
+        await ann.commit("much")
+        assert asked.id == "so"
+        assert (short.id, long.id) == ("and", "or")
+    where = ["--db", str(database)]
+    shown = (await asyncio.to_thread(crdt_board, "approvals", BOARD, "so", *where))[1]
+    assert f"more lines, see `crdt-board approvals {BOARD} so --json`\n" in shown
+    assert re.search(rf"more lines, see `crdt-board diff {BOARD} [0-9]+`\n", shown)
+    assert max(map(len, shown.splitlines())) < 250
+    assert shown.count("\n") < 80
+    shown = (await asyncio.to_thread(crdt_board, "approvals", BOARD, "or", *where))[1]
+    assert f"long lines were cut, see `crdt-board approvals {BOARD} or --json`\n" in shown
+    assert "x" * 250 not in shown
+    shown = (await asyncio.to_thread(crdt_board, "approvals", BOARD, "and", *where))[1]
+    assert 'payload: {"cost": 12}\n' in shown
+    assert "see `" not in shown
 
 
 async def test_a_long_subject_is_cut_and_a_wrong_option_is_refused_before_it(database: Path) -> None:

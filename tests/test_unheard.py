@@ -36,6 +36,9 @@ _CHANGE_NOTHING = {
     *("export", "artifacts get"),  # their answer is what they are for
 }
 
+_ELSEWHERE = {"serve", "demo", "agents", "export", "artifacts get", "artifacts show"}
+"""They need a server or an artifact, or have been told by tests of their own where they cannot write."""
+
 
 class Job(BoardModel):
     draft: Text
@@ -167,6 +170,30 @@ async def test_every_command_makes_its_change_though_nobody_reads_the_pipe(tmp_p
             after = await stored(tmp_path / "boards.db")
             assert after != before, row
             before = after
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"), [((), "Broken pipe"), (("/dev/full",), "No space left on device")], ids=["pipe", "full"]
+)
+async def test_a_command_that_only_looks_fails_in_one_line_when_it_is_not_heard(
+    tmp_path: Path, output: tuple[str, ...], reason: str
+) -> None:
+    """Each command that changes nothing, for people and as JSON; all of them have something to tell."""
+    await commands(tmp_path)
+    rows = [
+        *(["boards"], ["show", "job"], ["history", "job"], ["history", "job", "draft"], ["diff", "job", "0"]),
+        *(["blame", "job", "draft"], ["watch", "job", "--after", "0"], ["violations", "job"], ["verify", "job"]),
+        *(["sizes", "job"], ["forks", "job"], ["approvals", "job"], ["effects", "job"], ["steps", "job"]),
+        *(["tasks", "list", "job"], ["artifacts", "list"], ["leases", "job"], ["reactions", "job"]),
+        *(["retention", "job"],),
+    ]
+    assert _CHANGE_NOTHING - {_name(row) for row in rows} == _ELSEWHERE
+    async with child([sys.executable, "-m", "support.unheard", *output]) as process:
+        for row in [each + tail for each in rows for tail in ([], ["--json"])]:
+            status, said = await process.ask(*row, "--db", str(tmp_path / "boards.db"))
+            assert (status, said) == (1, f"error: the answer could not be written: {reason}\n"), row
+        status, said = await process.ask("--version")
+        assert (status, said) == (1, f"error: the answer could not be written: {reason}\n")
 
 
 async def test_what_is_not_done_is_a_failure_though_nobody_reads_the_pipe(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ class Lease:
 
     @contextlib.contextmanager
     def _in_line(self) -> Iterator[None]:
-        """While it waits: a board that is closed leaves the line, and a client that is cut off has a turn to be back."""
+        """While it waits, closing the board leaves the line, and a client that is cut off has a turn to be back."""
         session, owed = self._desk.session, Owed(self._desk.agent, self._release)
         session.owed.add(owed)
         session.claims[owed] = TURN_MS / 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -157,7 +158,7 @@ def sweep_(
         check_database(db)
     with progress_of("reading boards"):
         found = _run(db, url, place, clean)
-    with answering():
+    with contextlib.nullcontext() if dry_run else answering():
         if as_json:
             print_json({**plain(found), "removed": [_shown(each) for each in found.removed]})
             return

@@ -19,6 +19,7 @@ from crdt_board_server.sources import Source, import_into_new
 from crdt_board_server.terminal import (
     CHANGE,
     DATABASE,
+    EXIT_USAGE,
     Agent,
     AsJson,
     Board,
@@ -153,7 +154,7 @@ def compact(
     policy = _policy(keep_versions, newer_than, keep_tagged)
     with progress_of(f"compacting {board}") as on_progress:
         found = run(db, url, lambda source: source.compact(board, policy, dry_run=dry_run, on_progress=on_progress))
-    _print_made(found, as_json, str(found))
+    _print_made(found, as_json, str(found), changed=not dry_run)
 
 
 def retention(
@@ -183,7 +184,7 @@ def retention(
         return await source.retention(board)
 
     found = run(db, url, look)
-    _print_made(RetentionRules.of(found), as_json, f"board {board} keeps {found}")
+    _print_made(RetentionRules.of(found), as_json, f"board {board} keeps {found}", changed=wanted is not None)
 
 
 def _policy(keep_versions: int | None, newer_than: str | None, keep_tagged: bool | None) -> Retention | None:
@@ -201,6 +202,7 @@ def dismiss(
     agent: Agent,
     db: Database = DATABASE,
     url: Server = None,
+    as_json: AsJson = False,
 ) -> None:
     """Drop a recorded violation although nothing was changed, so that commits are made again.
 
@@ -208,7 +210,10 @@ def dismiss(
     """
     run(db, url, lambda source: source.dismiss(board, key, agent))
     with answering():
-        typer.echo(f"dismissed {key}")
+        if as_json:
+            print_json({"dismissed": key})
+        else:
+            typer.echo(f"dismissed {key}")
 
 
 def export(
@@ -223,9 +228,12 @@ def export(
     db: Database = DATABASE,
     place: Place = None,
     url: Server = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a board into one file that checks itself, with its artifacts, to import it elsewhere."""
     target = file or Path(f"{board}{EXPORT_SUFFIX}")
+    if as_json and str(target) == "-":
+        fail("--json tells of a file: with - the export itself is what is printed", EXIT_USAGE)
 
     def write(opened: BinaryIO) -> None:
         def export_to(source: Source) -> Awaitable[None]:
@@ -240,7 +248,10 @@ def export(
     with new_file(target) as opened:
         write(opened)
     with answering():
-        typer.echo(f"wrote {target}", err=True)
+        if as_json:
+            print_json({"file": str(target)})
+        else:
+            typer.echo(f"wrote {target}", err=True)
 
 
 def import_(
@@ -286,6 +297,7 @@ def delete(
     agent: Agent,
     db: Database = DATABASE,
     url: Server = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a board with all that is stored of it. It cannot be brought back; export it first if in doubt."""
     info = run(db, url, lambda source: source.board(board))
@@ -297,11 +309,14 @@ def delete(
             fail(f"nothing was deleted, since you cannot be asked ({error.strerror or error}); --yes deletes unasked")
     run(db, url, lambda source: source.delete(board, agent))
     with answering():
-        typer.echo(f"deleted board {board}")
+        if as_json:
+            print_json({"deleted": board, "version": info.version, "seq": info.seq})
+        else:
+            typer.echo(f"deleted board {board}")
 
 
-def _print_made(made: BaseModel, as_json: bool, sentence: str) -> None:
-    with answering():
+def _print_made(made: BaseModel, as_json: bool, sentence: str, *, changed: bool = True) -> None:
+    with answering() if changed else contextlib.nullcontext():
         if as_json:
             print_json(plain(made))
         else:

@@ -12,10 +12,11 @@ import typer
 
 from crdt_board import __version__
 from crdt_board_server import artifact_commands, changing, deciding, looking, resolving, working
-from crdt_board_server.terminal import SERVE, WORK_TOGETHER
+from crdt_board_server.terminal import SERVE, WORK_TOGETHER, Commands
 
 app = typer.Typer(
     name="crdt-board",
+    cls=Commands,
     help="A durable board that teams of AI agents, and people, edit at the same time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

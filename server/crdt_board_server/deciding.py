@@ -43,7 +43,7 @@ from crdt_board_server.terminal import (
 _HASH_DIGITS = 12
 _LINE_CHARS = 80
 _LINES_MAX = 20
-"""How much is shown of one place that an approval is about."""
+"""How much is shown of one place that an approval is about, of what differs, and of the payload."""
 
 ApprovalArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The approval, as `crdt-board approvals` names it.", show_default=False)
@@ -237,23 +237,35 @@ def _print(shown: ShownApproval, diff: StateDiff | None) -> None:
         _line(shown.decision.comment)
     _line(f"options: {' | '.join(shown.options)}")
     if shown.payload is not None:
-        _line(f"payload: {json.dumps(shown.payload, ensure_ascii=False)}")
+        _print_value("payload", shown.payload, f"approvals {shown.board} {shown.id} --json")
     if not shown.about:
         return
     origin = " of the board that this one was forked from" if shown.forked else ""
     _line(f"about version {shown.version}{origin}, hash {shown.hash[:_HASH_DIGITS]}:")
     for path, value in shown.content.items():
-        first, *more = _readable(value).split("\n")
-        _line(f"{path}:" if more else f"{path}: {first}")
-        lines = [first, *more] if more else []
-        for line in lines[:_LINES_MAX]:
-            _line(f"  {line}")
-        if len(lines) > _LINES_MAX:
-            _line(f"  … {len(lines) - _LINES_MAX} more lines, see `crdt-board show {shown.board}`")
+        _print_value(path, value, f"show {shown.board}")
     lines = [] if diff is None else _lines_about(diff, shown.about)
     if lines:
         _line(f"what differs there now from version {shown.version}:")
-        print_diff(lines)
+        print_diff([short(line) for line in lines[:_LINES_MAX]])
+        _print_rest(lines, f"diff {shown.board} {shown.version}")
+
+
+def _print_value(name: str, value: JsonValue, command: str) -> None:
+    """The beginning of ``value``; ``command`` shows the rest, if there is any."""
+    first, *more = lines = _readable(value).split("\n")
+    _line(f"{name}:" if more else f"{name}: {short(first)}")
+    for line in lines[:_LINES_MAX] if more else []:
+        _line(f"  {short(line)}")
+    _print_rest(lines, command)
+
+
+def _print_rest(lines: Sequence[str], command: str) -> None:
+    """Where to see what was not printed of lines, if anything was not."""
+    if len(lines) > _LINES_MAX:
+        _line(f"  … {len(lines) - _LINES_MAX} more lines, see `crdt-board {command}`")
+    elif any(short(line) != line for line in lines):
+        _line(f"  … long lines were cut, see `crdt-board {command}`")
 
 
 def _lines_about(diff: StateDiff, about: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from rich.markup import escape
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from crdt_board.checkpoints import parse_pointer
 from crdt_board.errors import BadRequest, BoardError, NotFound
@@ -42,6 +43,8 @@ EXIT_USAGE = 2
 
 EXIT_UNTOLD = 3
 """The command has done what it was told to do, and could not say so."""
+
+_UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 SERVE, LOOK, CHANGE, WORK_TOGETHER = "Serve", "Look at boards", "Change boards", "Work together"
 """The groups of commands in ``crdt-board --help``."""
@@ -134,6 +137,38 @@ def answering() -> Iterator[None]:
             os.write(2, f"done, but the answer could not be written: {error.strerror or error}\n".encode())
         if error.errno != errno.EPIPE:
             raise typer.Exit(EXIT_UNTOLD) from None
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[None]:
+    """End the command with one line when what is printed in this block cannot be written."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise  # files and sockets that cannot be used are told of by who uses them
+        for stream in (sys.stdout, sys.stderr):
+            _give_up_writing(stream)
+        with contextlib.suppress(OSError):
+            os.write(2, f"error: the answer could not be written: {error.strerror or error}\n".encode())
+        raise typer.Exit(EXIT_FAILURE) from None
+
+
+class Commands(TyperGroup):
+    """The program: whichever command is run, an answer that cannot be written is a failure that is told."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """See `TyperGroup`; this prints ``--help`` and ``--version``."""
+        with _heard():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """See `TyperGroup`."""
+        with _heard():
+            return super().invoke(ctx)
 
 
 def _give_up_writing(stream: TextIO) -> None:

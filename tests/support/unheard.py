@@ -1,7 +1,8 @@
 """A process that runs commands of ``crdt-board`` whose answers nobody hears: ``python -m support.unheard``.
 
 It takes the arguments of one command a line, as JSON, and answers with its exit status and what it said on standard
-error. The program is imported once; each command is forked off.
+error. The program is imported once; each command is forked off. With an argument, that is the file to which answers
+are written, in place of a pipe without a reader.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main() -> None:
         with tempfile.TemporaryFile() as errors:
             child = os.fork()
             if child == 0:
-                os.dup2(broken_pipe(), 1)
+                os.dup2(os.open(sys.argv[1], os.O_WRONLY) if sys.argv[1:] else broken_pipe(), 1)
                 os.dup2(errors.fileno(), 2)
                 sys.argv = ["crdt-board", *json.loads(line)]
                 entry.main()
