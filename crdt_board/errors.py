@@ -9,6 +9,7 @@
     │   ├── MalformedUpdate   bytes that are not a Yjs update, or not one this board accepts
     │   ├── ProtocolError     a peer broke the wire protocol
     │   ├── ForbiddenOrigin   a web page of another site, or a name that is not the server's
+    │   ├── MethodNotAllowed  an HTTP request with a method that its address does not have
     │   └── LimitExceeded     something is larger than ``Limits`` allows
     ├── NotFound              the board, version, key or artifact is not there
     ├── Conflict              somebody else was first; read again, then decide
@@ -114,6 +115,12 @@ class ForbiddenOrigin(BadRequest):
     """``origin`` is the page's."""
 
     code = "forbidden_origin"
+
+
+class MethodNotAllowed(BadRequest):
+    """An HTTP address has no such method; the ``Allow`` header names those that it has."""
+
+    code = "method_not_allowed"
 
 
 class LimitExceeded(BadRequest):

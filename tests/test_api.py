@@ -147,6 +147,14 @@ async def test_every_error_is_a_problem_document(
     assert [each["id"] for each in (await got(client, ""))["boards"]] == [BOARD]
 
 
+async def test_a_method_that_an_address_does_not_have_has_a_code_of_its_own(client: httpx.AsyncClient) -> None:
+    """The answer, its header and the table say the same."""
+    answer = await client.delete("/api/boards")
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["title"]) == (405, "method_not_allowed", "MethodNotAllowed")
+    assert (answer.headers["allow"], problem["detail"]) == ("GET, POST", "this address takes GET, POST, not DELETE")
+
+
 @pytest.mark.parametrize(
     ("content", "kind", "said"),
     [

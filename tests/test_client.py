@@ -501,25 +501,71 @@ async def test_a_server_that_says_nothing_is_one_clear_error() -> None:
         ended.set()
 
 
-async def test_a_web_server_is_one_clear_error() -> None:
-    """An HTTP server that knows no websockets: ConnectionFailed that says what it answered."""
-
-    answering: set[Any] = set()
+@contextlib.asynccontextmanager
+async def answering(head: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """An HTTP server that gives one answer to every request, and the answers that it has given."""
+    answers: list[str] = []
+    tasks: set[Any] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answering.add(asyncio.current_task())
+        tasks.add(asyncio.current_task())
         with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            answers.append(head)
+            writer.write(f"HTTP/1.1 {head}\r\nConnection: close\r\n\r\n".encode())
             await writer.drain()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ConnectionFailed, match=r"something answers at .*, but not as a board does \(HTTP 404\)"):
-            await connect(url, BOARD, Report, agent="ann", timeout=0.2).__aenter__()
-        await asyncio.gather(*answering)
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", answers
+        await asyncio.gather(*tasks)
         await asyncio.sleep(0)
+
+
+_NONE = "\r\nContent-Length: 0"
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (f"404 Not Found{_NONE}", r"something answers at ws://.*, but not as a board does \(HTTP 404\): give the add"),
+        (f"400 Bad Request{_NONE}", r"not as a board does \(HTTP 400\)"),
+        (f"405 Method Not Allowed{_NONE}", r"not as a board does \(HTTP 405\)"),
+        (f"426 Upgrade Required{_NONE}", r"not as a board does \(HTTP 426\)"),
+        (f"200 OK{_NONE}", r"not as a board does \(HTTP 200\)"),
+        (f"401 Unauthorized{_NONE}", r"was refused \(HTTP 401\): whoever answers there does not let this client in"),
+        ("403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nno", r"was refused \(HTTP 403\): no"),
+    ],
+    ids=lambda value: value[:3],
+)
+async def test_an_answer_that_waiting_does_not_change_is_told_at_once(head: str, said: str) -> None:
+    """One request, and one error that says what answers there and what to do."""
+    async with answering(head) as (url, answers), asyncio.timeout(DEADLINE_SECONDS):
+        with pytest.raises(ConnectionFailed, match=said):
+            await connect(url, BOARD, Report, agent="ann", timeout=10 * DEADLINE_SECONDS).__aenter__()
+        assert len(answers) == 1
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+async def test_an_answer_that_may_pass_is_waited_out(status: int) -> None:
+    """Busy, or starting: the client tries again until its timeout, and says then what it was answered."""
+    async with answering(f"{status} Later{_NONE}") as (url, answers):
+        with pytest.raises(ConnectionFailed, match=rf"takes no connections just now \(HTTP {status}\)"):
+            await connect(url, BOARD, Report, agent="ann", timeout=0.3).__aenter__()
+        assert len(answers) > 1
+
+
+async def test_a_proxy_that_lost_its_server_ends_no_replica(store: FaultyStore) -> None:
+    """Who had the board before goes on trying when the same address answers 404 for a while."""
+    async with serving(store) as served, connect(served.url, BOARD, Report, agent="ann") as board:
+        link: Any = board._session.link
+        async with answering(f"404 Not Found{_NONE}") as (url, answers):
+            right, link._url = link._url, url
+            link._connection.socket.transport.abort()
+            board.state.title = "meanwhile"
+            await eventually(lambda: len(answers) > 2, "several tries")
+            link._url = right
+        await board.flush(DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ CLOSINGS: dict[str, Closing] = {
     "not_found": Closing(4407, 404),
     "forbidden_origin": Closing(4408, 403),
     "write_rejected": Closing(4408, 422),
+    "method_not_allowed": Closing(4409, 405),
     "conflict": Closing(4410, 409),
     "version_conflict": Closing(4411, 409),
     "idempotency_mismatch": Closing(4412, 409),

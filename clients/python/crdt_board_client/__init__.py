@@ -70,7 +70,8 @@ def connect(
 
     Raises:
         BadRequest: ``url``, ``board_id`` or ``agent`` is not one.
-        ConnectionFailed: no CRDT Board server answered at ``url`` within ``timeout`` seconds.
+        ConnectionFailed: no CRDT Board server answered at ``url`` within ``timeout`` seconds; at once when what
+            answers there refuses the connection for a reason that waiting does not change.
         SchemaMismatch: the board has another model, or a migration of the model failed.
         VersionConflict: the model migrates the board, and others wrote all the while.
     """

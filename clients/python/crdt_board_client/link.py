@@ -35,6 +35,7 @@ from crdt_board.wire import SUBPROTOCOL
 from crdt_board_client.backoff import Backoff
 from crdt_board_client.connection import Connection, LinkState, Socket
 from crdt_board_client.presence import AgentTable
+from crdt_board_client.refusals import may_pass, refusal
 from crdt_board_client.requests import Requests
 
 _OPEN_SECONDS = 5.0
@@ -89,7 +90,8 @@ class RemoteLink:
         """Connect, make the replica and fill it. After an error, or when it is cancelled, nothing is left running.
 
         Raises:
-            ConnectionFailed: no server answered within ``timeout`` seconds.
+            ConnectionFailed: no server answered within ``timeout`` seconds, or something did that is none, or that
+                does not let this client in: so it is said at once.
             SchemaMismatch, BadRequest and others: the server refused; trying again cannot help.
         """
         self._task = asyncio.create_task(self._run(), name=f"connection-{self.board_id}")
@@ -276,14 +278,16 @@ class RemoteLink:
     def _note_failure(self, error: Exception) -> None:
         reason = str(error) or type(error).__name__
         if isinstance(error, InvalidStatus):
-            problem = f"something answers at {self._url}, but not as a board does (HTTP {error.response.status_code})"
-            failure = ConnectionFailed(f"{problem}: give the address of a CRDT Board server, without a path")
+            failure = refusal(self._url, error.response)
+            # Where boards were served before, a proxy may have lost its server for a while, and edits may be pending.
+            waiting_helps = may_pass(error.response) or self._synced.is_set()
         else:
             failure = ConnectionFailed(
                 f"no CRDT Board server answers at {self._url} ({reason}); start one with `crdt-board serve`"
             )
+            waiting_helps = not isinstance(error, InvalidURI)
         self._set_failure(failure)
-        if isinstance(error, InvalidURI):
+        if not waiting_helps:
             self._end(failure)
 
     def _set_failure(self, failure: BoardError | None) -> None:

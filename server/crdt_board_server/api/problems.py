@@ -14,12 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from crdt_board.control import refusal
-from crdt_board.errors import BadRequest, BoardError, NotFound, Unavailable
+from crdt_board.errors import BadRequest, BoardError, MethodNotAllowed, NotFound, Unavailable
 from crdt_board_server.close_codes import closing_of
 
 PROBLEM_TYPE = "application/problem+json"
 
 _RETRY_AFTER_SECONDS = "1"
+
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 logger = logging.getLogger(__name__)
 
@@ -72,14 +74,17 @@ def install_problems(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:
         headers = dict(error.headers or {})
-        if error.status_code == 405:
-            headers["Allow"] = ", ".join(sorted(_allowed_methods(app, request)))
-        code = "not_found" if error.status_code == 404 else "bad_request"
-        title = (NotFound if code == "not_found" else BadRequest).__name__
-        detail = "there is nothing at this address; GET /docs shows what there is" if code == "not_found" else ""
+        kind: type[BoardError]
+        match error.status_code:
+            case 404:
+                kind, detail = NotFound, "there is nothing at this address; GET /docs shows what there is"
+            case 405:
+                headers["Allow"] = allowed = ", ".join(_allowed_methods(app, request))
+                kind, detail = MethodNotAllowed, f"this address takes {allowed}, not {request.method}"
+            case _:
+                kind, detail = BadRequest, error.detail
         return _answer(
-            ProblemDocument(title=title, status=error.status_code, detail=detail or error.detail, code=code),
-            headers,
+            ProblemDocument(title=kind.__name__, status=error.status_code, detail=detail, code=kind.code), headers
         )
 
     @app.exception_handler(Exception)
@@ -104,13 +109,13 @@ def problem_of(error: BoardError) -> JSONResponse:
     return _answer(problem, headers)
 
 
-def _allowed_methods(app: FastAPI, request: Request) -> set[str]:
+def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
     """The methods of all routes at the address; starlette names those of the first one only."""
-    found: set[str] = set()
-    for route in app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= getattr(route, "methods", None) or set()
-    return found
+
+    def is_allowed(method: str) -> bool:
+        return any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in app.routes)
+
+    return [method for method in _METHODS if is_allowed(method)]
 
 
 def _answer(problem: ProblemDocument, headers: Any = None) -> JSONResponse:
