@@ -28,7 +28,7 @@ from crdt_board import (
     Text,
     VersionConflict,
 )
-from crdt_board.blocking.threads import Caller, LoopThread
+from crdt_board.blocking.threads import Caller, LoopThread, _Holding
 from crdt_board.live.text import LiveText
 from crdt_board.sync import BlockingBoard, open_board
 from crdt_board_client.sync import connect
@@ -308,6 +308,153 @@ def test_a_call_that_comes_with_the_end_of_the_loop_is_told() -> None:
     stopping.join(_SECONDS)
     with pytest.raises(BoardClosed):
         told.result(_SECONDS)
+
+
+def occupied(loop: LoopThread) -> threading.Event:
+    """The loop does nothing until the event is set."""
+    begun, free = threading.Event(), threading.Event()
+
+    def occupy() -> None:
+        begun.set()
+        free.wait(_SECONDS)
+
+    threading.Thread(target=loop.call, args=(occupy,)).start()
+    assert begun.wait(_SECONDS)
+    return free
+
+
+def in_thread(function: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+    """What a function gives in a thread of its own, which must not keep the tests from ending."""
+    done: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done
+
+
+def test_an_interrupt_while_a_block_waits_for_the_loop_leaves_the_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C before a transaction has begun: the loop goes on, and can be stopped; so it is for the same thread."""
+    loop = LoopThread("interrupted")
+    free = occupied(loop)
+
+    def interrupted(_self: threading.Event, _timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+    def enter() -> None:
+        with loop.held():
+            raise AssertionError
+
+    def enter_and_call() -> int:
+        with monkeypatch.context() as patched:
+            patched.setattr(_Begun, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                enter()
+        free.set()
+        return loop.call(lambda: 5)
+
+    monkeypatch.setattr("crdt_board.blocking.threads.threading.Event", _Begun)
+    assert in_thread(enter_and_call).result(_SECONDS) == 5
+    in_thread(loop.stop).result(_SECONDS)
+    assert not loop._thread.is_alive()
+
+
+class _Begun(threading.Event):
+    """What a block waits for, so that a test can interrupt it and nothing else."""
+
+
+def test_a_block_that_comes_with_the_end_of_the_loop_has_it_or_is_told() -> None:
+    """Entered before the end: it is served, and the loop ends after it. Entered later: it is told."""
+    loop = LoopThread("ending")
+    free, posted, leave = occupied(loop), threading.Event(), threading.Event()
+
+    def enter() -> int:
+        with loop.held():
+            assert leave.wait(_SECONDS)
+            return loop.call(lambda: 5)
+
+    def post(function: Callable[[], object]) -> None:
+        original(function)
+        posted.set()
+
+    original, loop._post = loop._post, post  # type: ignore[method-assign]
+    entered = in_thread(enter)
+    assert posted.wait(_SECONDS)
+    stopped = in_thread(loop.stop)
+    while not loop._stopped:
+        time.sleep(0.001)
+    free.set()
+    late = in_thread(enter)
+    with pytest.raises(BoardClosed):
+        late.result(_SECONDS)
+    leave.set()
+    assert entered.result(_SECONDS) == 5
+    stopped.result(_SECONDS)
+    assert not loop._thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_loop_that_ends_by_itself_lets_nobody_wait() -> None:
+    """A condition that exits the program ends the loop: what was asked before is done, and what is asked later told."""
+    loop = LoopThread("exiting")
+    free = occupied(loop)
+
+    async def leave(_caller: Caller) -> None:
+        raise SystemExit(3)
+
+    def enter() -> int:
+        with loop.held():
+            return loop.call(lambda: 5)
+
+    exiting = in_thread(lambda: loop.run(leave))
+    free.set()
+    with pytest.raises((SystemExit, BoardClosed)):
+        exiting.result(_SECONDS)
+    loop._thread.join(_SECONDS)
+    for use in (enter, lambda: loop.call(lambda: 5), lambda: loop.run(leave)):
+        with pytest.raises(BoardClosed):
+            in_thread(use).result(_SECONDS)
+    in_thread(loop.stop).result(_SECONDS)
+
+
+def test_the_holder_of_the_loop_may_leave_while_others_look() -> None:
+    """Who looks whether it holds the loop itself looks once: another thread may end its block in between."""
+
+    class Changing(LoopThread):
+        looks = 0
+
+        @property
+        def _held_by(self) -> Any:
+            self.looks += 1
+            return _Holding(0) if self.looks % 2 else None
+
+        @_held_by.setter
+        def _held_by(self, _holding: Any) -> None:
+            self.looks = 0
+
+    loop = Changing("changing")
+
+    async def nothing(_caller: Caller) -> int:
+        return 5
+
+    assert in_thread(lambda: loop.run(nothing)).result(_SECONDS) == 5
+    loop.stop()
+
+
+def test_a_transaction_in_the_boards_own_thread_holds_up_nothing() -> None:
+    """A condition or a callback runs there, and nothing else does meanwhile."""
+    loop = LoopThread("own")
+
+    def enter() -> int:
+        with loop.held():
+            return loop.call(lambda: 5)
+
+    assert in_thread(lambda: loop.call(enter)).result(_SECONDS) == 5
+    loop.stop()
 
 
 def test_threads_that_wait_are_told_when_the_board_is_closed() -> None:

@@ -35,8 +35,8 @@ class LoopThread:
         """What ``function`` gives, called on the loop's thread between two turns of it."""
         if threading.get_ident() == self._thread.ident:
             return function()
-        holding = self._held_by
-        if holding is not None and holding.thread == threading.get_ident():
+        holding = self._own_holding()
+        if holding is not None:
             return holding.call(function)
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
         self._post(lambda: _settle(done, function))
@@ -49,7 +49,7 @@ class LoopThread:
         """
         if threading.get_ident() == self._thread.ident:
             raise BadRequest("this waits, and would hold up the thread that it waits for: call it from another thread")
-        if self._held_by is not None and self._held_by.thread == threading.get_ident():
+        if self._own_holding() is not None:
             raise BadRequest("do not wait for anything inside a transaction")
         caller, context = Caller(), contextvars.copy_context()
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -71,17 +71,19 @@ class LoopThread:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """The loop does nothing but what this thread calls, until the end of the block."""
-        if self._held_by is not None and self._held_by.thread == threading.get_ident():
+        """The loop does nothing but what this thread calls, until the end of the block.
+
+        Whoever enters it while the loop ends has it for the block, or is told that the board was closed.
+        """
+        if threading.get_ident() == self._thread.ident or self._own_holding() is not None:
             yield
             return
         holding = _Holding(threading.get_ident())
         self._post(lambda: self._be_held(holding))
-        holding.begun.wait()
-        try:
+        try:  # an interrupt of the wait, too, must not leave the loop to a thread that has gone on
+            holding.begun.wait()
             yield
         finally:
-            self._held_by = None
             holding.end()
 
     def stop(self) -> None:
@@ -92,9 +94,17 @@ class LoopThread:
             self._stopped = True
         self._thread.join(_JOIN_SECONDS)
 
+    def _own_holding(self) -> _Holding | None:
+        """That of the calling thread. Others begin and end theirs meanwhile, so this looks once."""
+        holding = self._held_by
+        return holding if holding is not None and holding.is_of(threading.get_ident()) else None
+
     def _be_held(self, holding: _Holding) -> None:
         self._held_by = holding
-        holding.serve()
+        try:
+            holding.serve()
+        finally:
+            self._held_by = None
 
     def _post(self, function: Callable[[], object]) -> None:
         with self._posting:
@@ -104,7 +114,13 @@ class LoopThread:
 
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop().run_forever()
+            try:
+                runner.get_loop().run_forever()
+            finally:
+                with (
+                    self._posting
+                ):  # also when the loop was ended by a SystemExit: what was posted is done by the runner
+                    self._stopped = True
 
 
 class Caller:
@@ -137,12 +153,17 @@ class Caller:
 
 
 class _Holding:
-    """A stretch of time in which a loop serves one thread only."""
+    """A stretch of time in which a loop serves one thread only; ended by that thread, also before it has begun."""
 
     def __init__(self, thread: int) -> None:
-        self.thread = thread
         self.begun = threading.Event()
+        self._thread = thread
+        self._ended = False
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def is_of(self, thread: int) -> bool:
+        """Whether it is of this thread, and has not ended."""
+        return self._thread == thread and not self._ended
 
     def call(self, function: Callable[[], T]) -> T:
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -150,6 +171,7 @@ class _Holding:
         return done.result()
 
     def end(self) -> None:
+        self._ended = True
         self._calls.put(None)
 
     def serve(self) -> None:
