@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import inspect
 import signal
 import subprocess
@@ -367,6 +368,43 @@ class _Begun(threading.Event):
     """What a block waits for, so that a test can interrupt it and nothing else."""
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["got", "waiting"])
+def test_an_interrupt_while_a_lease_is_got_leaves_it_to_others(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
+    """Whether it was got by then, or not yet."""
+    with open_board(":memory:", "job", agent="ann") as board, contextlib.ExitStack() as others:
+        if not held:
+            others.enter_context(board.as_agent("bob").lease("payments"))
+        work = Caller.work
+
+        def interrupted(caller: Caller) -> None:
+            if held:
+                work(caller)
+            raise KeyboardInterrupt
+
+        def enter() -> None:
+            with board.lease("payments"):
+                raise AssertionError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Caller, "work", _once(interrupted, work))
+            with pytest.raises(KeyboardInterrupt):
+                enter()
+        others.close()
+        with board.as_agent("cid").lease("payments", timeout=_SECONDS):
+            (lease,) = board.leases
+            assert [each.agent for each in lease.holders] == ["cid"]
+
+
+def _once(first: Callable[[Caller], None], then: Callable[[Caller], None]) -> Callable[[Caller], None]:
+    """``first`` in the first call, ``then`` in all others."""
+    calls = iter([first])
+
+    def work(caller: Caller) -> None:
+        next(calls, then)(caller)
+
+    return work
+
+
 def test_a_block_that_comes_with_the_end_of_the_loop_has_it_or_is_told() -> None:
     """Entered before the end: it is served, and the loop ends after it. Entered later: it is told."""
     loop = LoopThread("ending")
@@ -415,7 +453,8 @@ def test_a_loop_that_ends_by_itself_lets_nobody_wait() -> None:
     with pytest.raises((SystemExit, BoardClosed)):
         exiting.result(_SECONDS)
     loop._thread.join(_SECONDS)
-    for use in (enter, lambda: loop.call(lambda: 5), lambda: loop.run(leave)):
+    uses: list[Callable[[], Any]] = [enter, lambda: loop.call(lambda: 5), lambda: loop.run(leave)]
+    for use in uses * 20:  # in threads that may have the number of the one that has ended
         with pytest.raises(BoardClosed):
             in_thread(use).result(_SECONDS)
     in_thread(loop.stop).result(_SECONDS)

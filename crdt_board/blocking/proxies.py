@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, ItemsView, Itera
 from typing import Any
 
 from crdt_board.blocking.threads import LoopThread
+from crdt_board.errors import BoardClosed
 
 _LIVE_PACKAGES = ("crdt_board.live", "crdt_board.team", "crdt_board.artifacts.access")
 _LAZY = (Iterator, KeysView, ValuesView, ItemsView)
@@ -40,7 +41,7 @@ class Proxy:
         _do(self, lambda of: delattr(of, name))
 
     def __enter__(self) -> Any:
-        return _run(self, "__aenter__")
+        return _enter(self)
 
     def __exit__(self, *error: object) -> Any:
         return _run(self, "__aexit__", *error)
@@ -119,6 +120,26 @@ def run_wrapped(thread: LoopThread, work: Callable[[], Awaitable[Any]]) -> Any:
 def _run(proxy: Proxy, method: str, *args: object) -> Any:
     thread: LoopThread = object.__getattribute__(proxy, "_proxy_thread")
     return run_wrapped(thread, lambda: getattr(bare(proxy), method)(*args))
+
+
+def _enter(proxy: Proxy) -> Any:
+    """An interrupt that comes when it was entered already, as Ctrl-C just then, leaves again: nobody else would."""
+    thread: LoopThread = object.__getattribute__(proxy, "_proxy_thread")
+    entered = False
+
+    async def enter() -> Any:
+        nonlocal entered
+        value = await bare(proxy).__aenter__()
+        entered = True
+        return value
+
+    try:
+        return run_wrapped(thread, enter)
+    except BaseException as error:
+        with contextlib.suppress(BoardClosed):
+            if thread.call(lambda: entered):  # after the interrupt has cancelled what was not done by then
+                _run(proxy, "__aexit__", type(error), error, error.__traceback__)
+        raise
 
 
 def _each(proxy: Proxy) -> Iterator[Any]:

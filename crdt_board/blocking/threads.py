@@ -33,7 +33,7 @@ class LoopThread:
 
     def call(self, function: Callable[[], T]) -> T:
         """What ``function`` gives, called on the loop's thread between two turns of it."""
-        if threading.get_ident() == self._thread.ident:
+        if self._is_own_thread:
             return function()
         holding = self._own_holding()
         if holding is not None:
@@ -47,7 +47,7 @@ class LoopThread:
 
         What it has `Caller` do is done in the calling thread. An interrupt of that, as Ctrl-C, cancels the coroutine.
         """
-        if threading.get_ident() == self._thread.ident:
+        if self._is_own_thread:
             raise BadRequest("this waits, and would hold up the thread that it waits for: call it from another thread")
         if self._own_holding() is not None:
             raise BadRequest("do not wait for anything inside a transaction")
@@ -75,7 +75,7 @@ class LoopThread:
 
         Whoever enters it while the loop ends has it for the block, or is told that the board was closed.
         """
-        if threading.get_ident() == self._thread.ident or self._own_holding() is not None:
+        if self._is_own_thread or self._own_holding() is not None:
             yield
             return
         holding = _Holding(threading.get_ident())
@@ -93,6 +93,10 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(self._loop.stop)
             self._stopped = True
         self._thread.join(_JOIN_SECONDS)
+
+    @property
+    def _is_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread  # its number may be that of another one when it has ended
 
     def _own_holding(self) -> _Holding | None:
         """That of the calling thread. Others begin and end theirs meanwhile, so this looks once."""
