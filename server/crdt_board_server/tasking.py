@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, cast, get_args
+from typing import Annotated, get_args
 
 import typer
 from pydantic import JsonValue
@@ -29,16 +29,17 @@ from crdt_board_server.sources import Source
 from crdt_board_server.terminal import (
     DATABASE,
     EXIT_FAILURE,
+    LISTED,
     Agent,
     AsJson,
     Board,
     Database,
+    Listed,
     Server,
     age_of,
     answering,
     deciding,
     json_text,
-    one_of,
     out,
     plain,
     print_colored_json,
@@ -47,12 +48,11 @@ from crdt_board_server.terminal import (
     run,
     short,
     show_time,
+    state_option,
+    states_of,
 )
 
 tasks = typer.Typer(help="List, put and do the tasks of a board.", no_args_is_help=True)
-
-_LISTED_MAX = 100_000
-_STATES = ", ".join(get_args(TaskState))
 
 Key = Annotated[str, typer.Argument(help="The key of the task.", show_default=False)]
 Token = Annotated[str, typer.Option(help="As `tasks claim` printed it.", show_default=False)]
@@ -64,11 +64,9 @@ Ttl = Annotated[float, typer.Option(help="Seconds after which the task is open a
 def list_(
     board: Board,
     *,
-    state: Annotated[
-        list[str] | None, typer.Option(help=f"Only tasks in this state, of {_STATES}; can be repeated.")
-    ] = None,
+    state: Annotated[list[str] | None, state_option("tasks", TaskState)] = None,
     queue: Queue = None,
-    limit: Annotated[int, typer.Option(min=1, max=_LISTED_MAX, help="How many at most.")] = 1_000,
+    limit: Listed = LISTED,
     db: Database = DATABASE,
     url: Server = None,
     as_json: AsJson = False,
@@ -76,8 +74,7 @@ def list_(
     """List the tasks of a board, in the order in which they were put."""
 
     async def look(source: Source) -> list[Task]:
-        states = [cast(TaskState, one_of(each, get_args(TaskState))) for each in state or []]
-        return await source.team.tasks(board, states=states, queue=queue, limit=limit)
+        return await source.team.tasks(board, states=states_of(state, TaskState), queue=queue, limit=limit)
 
     found = run(db, url, look)
     if as_json:
@@ -259,9 +256,7 @@ def clear(
     board: Board,
     keys: Annotated[list[str] | None, typer.Argument(help="Only these.")] = None,
     *,
-    state: Annotated[
-        list[str] | None, typer.Option(help="Only tasks that are done, failed or cancelled; can be repeated.")
-    ] = None,
+    state: Annotated[list[str] | None, state_option("tasks", FinishedState)] = None,
     queue: Queue = None,
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help="Only what was finished longer ago: 30d, 12h, 90m, 60s or 8w.")
@@ -275,11 +270,10 @@ def clear(
     seconds = 0.0 if older_than is None else age_of("--older-than", older_than).total_seconds()
 
     def request() -> TeamRequest:
-        states = [cast(FinishedState, one_of(each, get_args(FinishedState))) for each in state or []]
         return ClearRequest(
             keys=keys or None,
             queue=queue,
-            states=states or list(get_args(FinishedState)),
+            states=states_of(state, FinishedState) or list(get_args(FinishedState)),
             older_than_seconds=seconds,
             agent=agent,
         )

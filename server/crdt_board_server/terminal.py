@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn, TextIO, TypeVar
+from typing import Annotated, Any, BinaryIO, NoReturn, TextIO, TypeVar, get_args
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -78,6 +78,9 @@ Place = Annotated[
         help="Folder, or bucket as s3://bucket/prefix, of the artifacts; DB-artifacts without.",
     ),
 ]
+Listed = Annotated[int, typer.Option(min=1, max=100_000, help="How many at most.")]
+LISTED = 1_000
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
@@ -313,11 +316,17 @@ def _escaped(found: re.Match[str]) -> str:
     return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
 
 
-def one_of(state: str, states: Sequence[str]) -> str:
-    """Raises BadRequest when ``--state`` names none of these."""
-    if state not in states:
-        raise BadRequest(f"--state {state}: choose one of {', '.join(states)}")
-    return state
+def state_option(what: str, states: Any) -> Any:
+    """``--state`` of a command over what is in one of ``states``, a ``Literal``; see `states_of`."""
+    return typer.Option(help=f"Only {what} in this state, of {', '.join(get_args(states))}; can be repeated.")
+
+
+def states_of(given: Sequence[str] | None, states: Any) -> list[Any]:
+    """What ``--state`` names. Raises BadRequest when that is none of ``states``, a ``Literal``."""
+    for each in given or ():
+        if each not in get_args(states):
+            raise BadRequest(f"--state {each}: choose one of {', '.join(get_args(states))}")
+    return list(given or ())
 
 
 def age_of(option: str, text: str) -> timedelta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, cast, get_args
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -16,15 +16,16 @@ from crdt_board_server.tasking import tasks
 from crdt_board_server.terminal import (
     DATABASE,
     EXIT_FAILURE,
+    LISTED,
     WORK_TOGETHER,
     Agent,
     AsJson,
     Board,
     Database,
+    Listed,
     Server,
     answering,
     deciding,
-    one_of,
     out,
     plain,
     print_json,
@@ -32,11 +33,10 @@ from crdt_board_server.terminal import (
     run,
     short,
     show_time,
+    state_option,
+    states_of,
     visible,
 )
-
-_LISTED_MAX = 100_000
-_STATES = ", ".join(get_args(ReactionState))
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -87,10 +87,8 @@ def leases(
 def reactions(
     board: Board,
     *,
-    state: Annotated[
-        list[str] | None, typer.Option(help=f"Only those in this state, of {_STATES}; can be repeated.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=_LISTED_MAX, help="How many at most.")] = 1_000,
+    state: Annotated[list[str] | None, state_option("those", ReactionState)] = None,
+    limit: Listed = LISTED,
     to_retry: Annotated[
         str | None,
         typer.Option("--retry", metavar="NAME@PATH", help="Run this one again, which failed, with all its attempts."),
@@ -121,8 +119,7 @@ def reactions(
         return
 
     async def look(source: Source) -> Sequence[BoardReaction]:
-        states = [cast(ReactionState, one_of(each, get_args(ReactionState))) for each in state or []]
-        return await source.team.reactions(board, states=states, limit=limit)
+        return await source.team.reactions(board, states=states_of(state, ReactionState), limit=limit)
 
     found = run(db, url, look)
     if as_json:
