@@ -121,9 +121,8 @@ class LoopThread:
             try:
                 runner.get_loop().run_forever()
             finally:
-                with (
-                    self._posting
-                ):  # also when the loop was ended by a SystemExit: what was posted is done by the runner
+                # Also when a SystemExit has ended the loop. What was posted by now is done while the runner closes.
+                with self._posting:
                     self._stopped = True
 
 
