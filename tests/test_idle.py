@@ -126,11 +126,11 @@ async def test_who_does_not_answer_is_cut_off(served: Served) -> None:
     """After three pings; also when it does not answer the closing either."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        writer.write(_UPGRADE % served.port)
-        await reader.readuntil(b"\r\n\r\n")
-        sent = await reader.read(-1)
-        await eventually(lambda: not len(served.peers), "the connection is gone")
-        writer.close()
+        with contextlib.closing(writer):
+            writer.write(_UPGRADE % served.port)
+            await reader.readuntil(b"\r\n\r\n")
+            sent = await reader.read(-1)
+            await eventually(lambda: not len(served.peers), "the connection is gone")
     assert sent.count(_PING) == 3
     assert _CLOSE in sent
 

@@ -171,10 +171,10 @@ class BoardConnection(InlineFrames, ServerConnection):
         self.logger = protocol.logger = _wire_logger  # websockets makes one for each connection
 
     def forget_handshake(self) -> None:
-        """Let go of the headers, 3 KiB that nobody needs any more. websockets keeps what held them for good."""
-        for message in (self.request, self.response):
-            if message is not None:
-                message.headers.clear()
+        """Let go of the headers, 3 KiB that nobody needs any more. websockets keeps the request for good."""
+        if self.request is not None:
+            self.request.headers.clear()
+        self.response = None
 
     def keep_alive(self) -> None:
         """Called every ``keepalive_seconds``."""
