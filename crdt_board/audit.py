@@ -18,7 +18,7 @@ from crdt_board.audit_values import SHARED_NAMES, CheckedRecord, key_problem, mi
 from crdt_board.compensation import MISSING, PutBack, Remove, Undo, reach
 from crdt_board.document import Document
 from crdt_board.errors import MalformedUpdate
-from crdt_board.layout import PLACE_KEY, SINGLE_KINDS, STATE_ROOT, WRITERS_ROOTS, Layout
+from crdt_board.layout import NO_FIELDS, PLACE_KEY, SINGLE_KINDS, STATE_ROOT, WRITERS_ROOTS, Layout
 from crdt_board.limits import Limits
 from crdt_board.misplaced import Misplaced, RootKind, find_misplaced
 from crdt_board.rules import Problem, Rules, rules_of
@@ -70,7 +70,7 @@ class Audit:
         self._document = document
         self._limits = limits
         self._layout: Layout | None = None
-        self._rules = Rules(Layout(title="", fields=()))
+        self._rules = Rules(NO_FIELDS)
         self._written: list[_Keys | _Items | _Characters] = []
         self._updates: Sequence[bytes] = ()
         self._strays = False

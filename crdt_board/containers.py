@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from crdt_board.errors import NotFound
 from crdt_board.item_places import base36
-from crdt_board.layout import FieldLayout, Layout
+from crdt_board.layout import NO_FIELDS, FieldLayout, Layout
 from crdt_board.paths import split_path
 from crdt_board.record_creation import Shape, container_shape, creation_update, place_of_new, record_shape
 from crdt_board.records import SharedType, new_record, shared_class
@@ -37,7 +37,7 @@ class Containers:
         self._doc = doc
         self._roots = roots
         self.new_id = new_id or _random_id
-        self.layout = Layout(title="", fields=())
+        self.layout: Layout = NO_FIELDS
         self.opened: list[bytes] = []
         """The operations that `make` applied, in order, since its owner last emptied this list."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import pycrdt
@@ -68,15 +69,15 @@ class Roots:
         root = self._doc.get(place, type=kind)
         # yrs holds the callback where the garbage collector does not see it: were the document in it, it would never
         # be freed.
-        reference = weakref.ref(touched)
-
-        def call(events: Sequence[DeepEvent]) -> None:
-            alive = reference()
-            if alive is not None:
-                note(alive, name, events)
-                alive.note_content(name, events)
-
+        call = partial(_tell, weakref.ref(touched), note, name)
         # pycrdt's own wrapper works out every attribute of an event, the delta of a text too, which takes longer than
         # applying the update; on the inner type they are worked out when they are asked for.
         self._subscriptions[name] = root.integrated.observe_deep(cast(Any, call))
         self._types[name] = root
+
+
+def _tell(reference: weakref.ref[Touched], note: _Note, name: str, events: Sequence[DeepEvent]) -> None:
+    touched = reference()
+    if touched is not None:
+        note(touched, name, events)
+        touched.note_content(name, events)

@@ -41,6 +41,7 @@ from crdt_board.rules import check_layout
 from crdt_board.schema_changes import SchemaItem, named_keys
 from crdt_board.schema_writer import move_misplaced, write_schema
 from crdt_board.schemas import BoardSchemas
+from crdt_board.signals import Signal
 from crdt_board.snapshots import Compress, compress_in_thread
 from crdt_board.store.appends import deleted
 from crdt_board.store.contract import BoardHead, Store, Tombstone
@@ -88,11 +89,11 @@ class Engine:
         self._schemas = tail.schemas
         self._admission = admission
         self._inbox = Inbox(limits)
-        self._wake = asyncio.Event()
+        self._wake = Signal()
         self._foreign_news = False
         self._closing = False
         self._end: BoardError | None = None
-        self._batch = Batch()
+        self._batch: Batch | None = None
         self._outages = Outages(head.board_id)
         self._writer = BatchWriter(tail, store, clock=clock, limits=limits)
         self._expiry = Expiry(tail, clock, limits)
@@ -416,8 +417,7 @@ class Engine:
             raise
         finally:
             closed = self.failure or BoardClosed(f"board {self.board_id} was closed")
-            self._batch.refuse(closed)
-            self._inbox.refuse_all(closed)
+            self._refuse_all(closed)
 
     # What follows runs in the writer's task only.
 
@@ -467,7 +467,7 @@ class Engine:
             await outages.ride_out(partial(write_schema, tail, batch.schema, self.limits), recover=tail.recover)
         elif not batch.is_empty:
             await outages.ride_out(partial(self._writer.write, batch), recover=tail.recover)
-        self._batch = Batch()
+        self._batch = None
         if tail.loaded.document.has_misplaced:
             await outages.ride_out(partial(move_misplaced, tail, self.limits), recover=tail.recover)
         if not self._closing:
@@ -489,6 +489,11 @@ class Engine:
         self._inbox.put(item)
         self._wake.set()
 
+    def _refuse_all(self, error: BoardError) -> None:
+        if self._batch is not None:
+            self._batch.refuse(error)
+        self._inbox.refuse_all(error)
+
     def _check_open(self) -> None:
         if self._closing:
             raise self.failure or BoardClosed(f"board {self.board_id} was closed")
@@ -499,6 +504,5 @@ class Engine:
         self._closing = True
         self._deadlines.stop()
         self._end = error
-        self._batch.refuse(error)
-        self._inbox.refuse_all(error)
+        self._refuse_all(error)
         self._tail.listeners.stop(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,6 +14,7 @@ from crdt_board.errors import BoardError, MalformedUpdate
 from crdt_board.guarding import DocumentBroken
 from crdt_board.limits import Limits
 from crdt_board.schema_changes import SchemaItem
+from crdt_board.signals import Signal
 from crdt_board.submissions import Submission
 
 Answer = TypeVar("Answer")
@@ -59,10 +59,9 @@ class Inbox:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._items: deque[InboxItem] = deque()
+        self._items: list[InboxItem] = []
         self._bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._room = Signal(is_set=True)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -82,7 +81,7 @@ class Inbox:
     def take_read(self) -> ReadItem | None:
         """The read at the head of the queue, if one is."""
         if self._items and isinstance(self._items[0], ReadItem):
-            item = self._items.popleft()
+            item = self._items.pop(0)
             assert isinstance(item, ReadItem)
             return item
         return None
@@ -92,17 +91,18 @@ class Inbox:
         read or schema ends one before it, and so do submissions behind coordination."""
         batch = Batch()
         if self._items and isinstance(self._items[0], SchemaItem):
-            item = self._items.popleft()
+            item = self._items.pop(0)
             assert isinstance(item, SchemaItem)
             batch.schema = item
             return batch
-        updates = size = 0
+        taken = updates = size = 0
         limits = self._limits
-        while self._items and updates < limits.batch_updates_max and size < limits.batch_bytes_max:
-            item = self._items[0]
+        for item in self._items:
+            if updates >= limits.batch_updates_max or size >= limits.batch_bytes_max:
+                break
             if isinstance(item, ReadItem | SchemaItem) or (batch.coordination and isinstance(item, Submission)):
                 break
-            self._items.popleft()
+            taken += 1
             if isinstance(item, CommitItem):
                 batch.commit = item
                 break
@@ -116,11 +116,12 @@ class Inbox:
             batch.submissions.append(item)
             updates += len(item.updates)
             size += item.size
+        del self._items[:taken]
         self._count(-size)
         return batch
 
     def refuse_all(self, error: BoardError) -> None:
-        items, self._items = list(self._items), deque()
+        items, self._items = self._items, []
         self._count(-self._bytes)
         for item in items:
             item.refuse(error)

@@ -164,6 +164,10 @@ class Layout(BaseModel):
         return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
+NO_FIELDS = Layout(title="", fields=())
+"""The layout of every board before a model was used."""
+
+
 def _leave_out(fields: list[dict[str, Any]]) -> None:
     for field in fields:
         del field["root"]

@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from crdt_board.errors import StoreUnavailable
+from crdt_board.signals import Signal
 
 _RETRY_SECONDS_MIN = 0.05
 _RETRY_SECONDS_MAX = 5.0
@@ -28,7 +29,7 @@ class Outages:
         """Why the board cannot be written just now; None while the store answers."""
         self._board_id = board_id
         self._give_up_at = math.inf
-        self._hurry = asyncio.Event()
+        self._hurry = Signal()
 
     async def ride_out(
         self, attempt: Callable[[], Awaitable[None]], *, recover: Callable[[], Awaitable[None]] | None = None

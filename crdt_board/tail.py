@@ -183,6 +183,8 @@ class Tail:
         own = [self._in_flight.pop(entry.hash, None) for entry in entries]
         if any(own):
             self._on_durable()
+        if not self._in_flight:
+            self._on_durable = _nothing
         self.listeners.publish(published)
         self.on_taken_in(len(published))
         for shown, plan in zip(published, own, strict=True):

@@ -55,8 +55,8 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[type[Record], _Kind] = {kind: {} for kind in RECORDS.values()}
-        self._indexes: dict[type[Record], Index] = {kind: kind.index() for kind in self._kinds if kind.index}
+        self._kinds: dict[type[Record], _Kind] = {}  # made as records come: most boards have none
+        self._indexes: dict[type[Record], Index] = {}
         self._stale: set[str] = set()
         self._decided_ms: float = math.inf
         self._deadlines: list[tuple[int, str]] = []
@@ -94,13 +94,13 @@ class Ledger:
         key = f"{kind.prefix}:{name}"
         self.watching.replace(key, record.watches if record is not None else ())
         self.busy.discard(key)
-        index = self._indexes.get(kind)
-        if index is not None:
-            index.replace(self._kinds[kind].get(name), record)
+        records = self._kinds.setdefault(kind, {})
+        if kind.index is not None:
+            self.index(kind).replace(records.get(name), record)
         if record is None:
-            self._kinds[kind].pop(name, None)
+            records.pop(name, None)
             return
-        self._kinds[kind][name] = record
+        records[name] = record
         if record.is_busy:
             self.busy.add(key)
         if record.deadline_ms is not None:
@@ -114,17 +114,20 @@ class Ledger:
 
     def index(self, kind: type[Record]) -> Index:
         """The index of a kind that has one; true of the records as they are now."""
+        if kind not in self._indexes:
+            assert kind.index is not None, kind
+            self._indexes[kind] = kind.index()
         return self._indexes[kind]
 
     def __len__(self) -> int:
         return sum(map(len, self._kinds.values()))
 
     def get(self, kind: type[R], name: str) -> R | None:
-        return self._kinds[kind].get(name)  # type: ignore[return-value]
+        return self.all(kind).get(name)
 
     def all(self, kind: type[R]) -> Mapping[str, R]:
         """The records of a kind by name, in no order."""
-        return self._kinds[kind]  # type: ignore[return-value]
+        return self._kinds.get(kind, {})  # type: ignore[return-value]
 
     def everything(self) -> dict[str, Record]:
         """All records by key, in no order."""
@@ -160,7 +163,7 @@ class Ledger:
 
     def _find(self, key: str) -> Record | None:
         prefix, _, name = key.partition(":")
-        return self._kinds[RECORDS[prefix]].get(name)
+        return self.all(RECORDS[prefix]).get(name)
 
     def _deadline_of(self, key: str) -> int | None:
         record = self._find(key)

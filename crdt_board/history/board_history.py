@@ -22,7 +22,7 @@ from crdt_board.history.news import EntryPage, News, news_of
 from crdt_board.history.retention import CompactionReport, Retention
 from crdt_board.history.verification import Verification
 from crdt_board.journal import unpack_updates, verify_chain
-from crdt_board.layout import Layout
+from crdt_board.layout import NO_FIELDS, Layout
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
 from crdt_board.paths import field_of
@@ -37,7 +37,6 @@ _PAGE_CHECKPOINTS = 1_000
 _SCANNED_MAX = 5_000
 _PAGE_FORKS = 1_000
 
-_NO_LAYOUT = Layout(title="", fields=())
 
 _Dated = TypeVar("_Dated", PathEdit, Stretch)
 
@@ -443,8 +442,8 @@ class BoardHistory:
         schemas = await self._known_schemas()
         if number is None:
             await schemas.reload()
-            return schemas.newest or _NO_LAYOUT
-        return await schemas.layout_of(number) or _NO_LAYOUT
+            return schemas.newest or NO_FIELDS
+        return await schemas.layout_of(number) or NO_FIELDS
 
     async def _known_schemas(self) -> BoardSchemas:
         if self._schemas is None:

@@ -24,7 +24,7 @@ from crdt_board.history.blame import Origin, Origins
 from crdt_board.history.pins import handed_over, pins_of
 from crdt_board.history.retention import CompactionReport, Retention, RetentionPlan, plan_retention
 from crdt_board.journal import Entry, unpack_updates
-from crdt_board.layout import Layout
+from crdt_board.layout import NO_FIELDS
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.loading import UNUSABLE, LoadedBoard, entry_pages, load_board, open_truth, snapshot_digest
 from crdt_board.schemas import BoardSchemas
@@ -195,7 +195,7 @@ class Compaction:
     async def _verified(self, loaded: LoadedBoard, checkpoint: Checkpoint | None) -> SnapshotRecord:
         """The board as it is now, as a record that loads back, and has the state that the checkpoint recorded."""
         if checkpoint is not None:
-            layout = await self._schemas.layout_of(checkpoint.schema_version) or Layout(title="", fields=())
+            layout = await self._schemas.layout_of(checkpoint.schema_version) or NO_FIELDS
             if layout is not loaded.document.layout:
                 loaded.document.declare(layout)
             if loaded.document.checksum() != checkpoint.checksum:

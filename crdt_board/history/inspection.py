@@ -14,7 +14,7 @@ from crdt_board.fold import Fold
 from crdt_board.history.compaction import origins_of
 from crdt_board.history.verification import Problem, RecordKind, Verification
 from crdt_board.journal import Entry, verify_chain
-from crdt_board.layout import Layout
+from crdt_board.layout import NO_FIELDS, Layout
 from crdt_board.loading import UNUSABLE, LoadedBoard, apply_entries, open_snapshot, open_truth
 from crdt_board.store.contract import BoardHead, SnapshotRecord, Store
 from crdt_board.store.lookup import existing_head
@@ -206,7 +206,7 @@ class Inspection:
         layouts = self._layouts
         if number > len(layouts):
             return False
-        layout = layouts[number - 1] if number else Layout(title="", fields=())
+        layout = layouts[number - 1] if number else NO_FIELDS
         if layout is not document.layout:
             document.declare(layout)
         return True

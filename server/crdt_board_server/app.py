@@ -138,11 +138,15 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        keep_alive = asyncio.create_task(peers.keep_alive(), name="keep-alive")
+        tasks = [
+            asyncio.create_task(peers.keep_alive(), name="keep-alive"),
+            asyncio.create_task(peers.look_for_dead(), name="look-for-dead"),
+        ]
         try:
             yield
         finally:
-            keep_alive.cancel()
+            for task in tasks:
+                task.cancel()
 
     app = FastAPI(title="CRDT Board", version=__version__, lifespan=lifespan, summary="Boards and their past.")
     app.state.stopping, app.state.bells = asyncio.Event(), set()  # what ends event streams when the server stops

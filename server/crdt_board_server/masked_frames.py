@@ -18,6 +18,8 @@ class MaskedFrames:
     given whole headers and nothing of the frames that were handled.
     """
 
+    __slots__ = ("_begun", "_bytes_max", "_owed")
+
     def __init__(self, bytes_max: int) -> None:
         """Frames of more than ``bytes_max`` are left."""
         self._bytes_max = bytes_max
