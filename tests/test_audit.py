@@ -195,7 +195,7 @@ async def everybody_agrees(engine: Engine, store: Any, *peers: Peer) -> dict[str
         assert content(peer.doc) == expected
     async with opened(store) as cold:  # another process
         assert content(await cold.read(lambda document: document.doc)) == expected
-    async with opened(store, replace(DEFAULT_LIMITS, snapshot_every_entries=1)) as cold:
+    async with opened(store, replace(DEFAULT_LIMITS, snapshot_every_entries=1, snapshot_time_share=1.0)) as cold:
         other = Peer(cold, name="other")
         await other.write(lambda: other.map("unknown").update({"x": 1}))
     assert store._boards[BOARD].snapshots if hasattr(store, "_boards") else True

@@ -1217,7 +1217,7 @@ def test_snapshots_are_thinned_evenly(steps: list[int], newest: int, spread: int
 
 async def test_a_version_far_back_is_near_a_snapshot() -> None:
     """A board of many entries keeps a bounded number of snapshots all over its journal."""
-    limits = Limits(snapshot_every_entries=5, snapshots_spread=6)
+    limits = Limits(snapshot_every_entries=5, snapshots_spread=6, snapshot_time_share=1.0)
     store = MemoryStore()
     async with BoardHost(store, limits=limits) as host, open_board(host, BOARD, Migration, agent="ann") as ann:
         for number in range(200):
@@ -1235,7 +1235,7 @@ async def test_a_version_far_back_is_near_a_snapshot() -> None:
 async def test_a_damaged_snapshot_far_back_costs_time_only() -> None:
     """The one before it is taken instead, down to the beginning."""
     store = MemoryStore()
-    async with BoardHost(store, limits=Limits(snapshot_every_entries=5)) as host:
+    async with BoardHost(store, limits=Limits(snapshot_every_entries=5, snapshot_time_share=1.0)) as host:
         async with open_board(host, BOARD, Migration, agent="ann") as ann:
             for number in range(60):
                 await ann.commit("step", patch={"budget": number})

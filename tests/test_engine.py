@@ -222,7 +222,9 @@ async def test_a_store_that_takes_no_snapshots_loses_nothing() -> None:
     """D6: where there is no space for a snapshot, edits and commits go on, and the journal alone brings them back."""
     shared = Shared()
     store = FaultyStore(shared)
-    async with opened(store, limits=replace(DEFAULT_LIMITS, snapshot_every_entries=1)) as engine:
+    async with opened(
+        store, limits=replace(DEFAULT_LIMITS, snapshot_every_entries=1, snapshot_time_share=1.0)
+    ) as engine:
         store.break_down("save_snapshot")
         peer = Peer(engine)
         for number in range(5):
@@ -591,7 +593,7 @@ async def test_a_refused_patch_leaves_the_board_as_it_was() -> None:
 
 async def test_the_state_of_every_version_can_be_read() -> None:
     """``state_at`` gives each version's own state, also across snapshots."""
-    limits = replace(DEFAULT_LIMITS, snapshot_every_entries=5)
+    limits = replace(DEFAULT_LIMITS, snapshot_every_entries=5, snapshot_time_share=1.0)
     async with opened(Shared(), limits=limits) as engine:
         peer = Peer(engine)
         for number in range(1, 21):
@@ -608,7 +610,7 @@ async def test_the_state_of_every_version_can_be_read() -> None:
 async def test_a_bad_snapshot_costs_time_only() -> None:
     """D8: a snapshot whose bytes were changed is passed over, and the journal gives the same state."""
     store = Shared()
-    limits = replace(DEFAULT_LIMITS, snapshot_every_entries=3)
+    limits = replace(DEFAULT_LIMITS, snapshot_every_entries=3, snapshot_time_share=1.0)
     async with opened(store, limits=limits) as engine:
         peer = Peer(engine)
         for number in range(10):
@@ -658,7 +660,7 @@ async def test_a_clock_that_stands_still_or_falls_back_keeps_the_order() -> None
 async def test_updates_of_pycrdt_clients_at_the_edges_of_client_ids_survive() -> None:
     """M8: client ids 1, 2^31, 2^32 and 2^53-1 round-trip through journal and snapshot."""
     store = Shared()
-    limits = replace(DEFAULT_LIMITS, snapshot_every_entries=2)
+    limits = replace(DEFAULT_LIMITS, snapshot_every_entries=2, snapshot_time_share=1.0)
     ids = (1, 2**31, 2**32, 2**53 - 1)
     async with opened(store, limits=limits) as engine:
         for client_id in ids:

@@ -78,7 +78,7 @@ async def test_a_warning_stands_from_80_percent_until_below_70_and_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Agents see it on the board and are woken; the writer logs it once, however often the size wavers above 70 %."""
-    limits = replace(SMALL, snapshot_every_entries=1)
+    limits = replace(SMALL, snapshot_every_entries=1, snapshot_time_share=1.0)
     with caplog.at_level(logging.WARNING, "crdt_board"):
         async with (
             BoardHost(MemoryStore(), limits=limits) as host,
