@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import pycrdt
 from pydantic import Field
 
-from benchmarks.harness import Figure, Run, percentile, require
+from benchmarks.harness import Figure, Run, percentile, require, run_program
 from benchmarks.servers import CLIENT_CORE, board_server, can_pin, pinned_to
 from benchmarks.stock import StockClient, stock_client
 from benchmarks.unaudited import unaudited
@@ -266,4 +266,4 @@ def _disturbed(run: Run, pin: bool) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -17,7 +17,7 @@ from typing import Any
 
 from websockets.asyncio.client import connect as connect_socket
 
-from benchmarks.harness import Figure, Run, percentile, require
+from benchmarks.harness import Figure, Run, percentile, require, run_program
 from benchmarks.servers import CLIENT_CORE, board_server, can_pin, echo_server, pinned_to
 from crdt_board import BoardModel, ClaimedTask, open_board
 from crdt_board_client import connect
@@ -170,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _NOTE_CHARS = 100
+_SYNCHRONOUS_FULL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,18 @@ def timed_each(changes: Sequence[Change], deadline: float, step: Callable[[Chang
         step(change)
         samples.append((time.perf_counter() - began) * 1e3)
     return samples
+
+
+def sqlite_durability(ask: Callable[[str], Any]) -> str:
+    """What a connection to SQLite promises; ``ask`` gives its answer to a PRAGMA.
+
+    Raises:
+        ValueError: it does not wait for the disk.
+    """
+    mode, level = ask("PRAGMA journal_mode"), ask("PRAGMA synchronous")
+    if level < _SYNCHRONOUS_FULL:
+        raise ValueError(f"a connection with synchronous={level} does not wait for the disk")
+    return f"SQLite, journal_mode={mode}, synchronous={'FULL' if level == _SYNCHRONOUS_FULL else level}"
 
 
 def bytes_of(file: Path) -> int:
