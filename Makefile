@@ -72,7 +72,7 @@ bench: $(BENCH_READY)
 
 bench-compare: venv
 	@test -n "$(BASE)" || { echo "say what to compare with: make bench-compare BASE=<revision>" >&2; exit 1; }
-	@$(BIN)/python -m benchmarks.compare $(BASE) $(ONLY)
+	@$(BIN)/python -m benchmarks.compare $(OPTIONS) $(BASE) $(ONLY)
 
 # Needs Node, npm and a C compiler: the other servers are installed into a cache outside the project.
 bench-peers: $(BENCH_READY)

@@ -159,7 +159,7 @@ def recording_if_any(name: str) -> dict[str, Any] | None:
 
 
 def in_turn(items: Sequence[T], turn: int, turns: int) -> list[T]:
-    """``items`` in the order of round ``turn`` of ``turns``, from 0: each begins at another place, far from the others'.
+    """``items`` in the order of round ``turn`` of ``turns``, from 0: each begins at a place far from the others'.
 
     So none is always the first to be measured, or always the last.
     """
