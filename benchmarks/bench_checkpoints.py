@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.harness import Figure, Run, in_turn, require, run_program
-from benchmarks.reporting import Plot
+from benchmarks.reporting import Plot, Table
 from benchmarks.savers.boards import embedded, served
 from benchmarks.savers.contract import Saver, State, changes_of, notes_of
 
@@ -156,6 +156,27 @@ def figures_of(measured: dict[Work, dict[str, Samples]]) -> Iterator[Figure]:
                 yield Figure(f"{what}: disk in all", "MB", samples.disk_mb, at_most=3 if growing else None)
 
 
+def tables_of(measured: dict[Work, dict[str, Samples]]) -> Iterator[Table]:
+    """One for each work, with a row for each saver."""
+    columns = (
+        *("a step, ms", "disk for a step, KiB", "latest state, ms", "history(1), s"),
+        *(f"history({_HISTORY}), s", "disk in all, MB"),
+    )
+    for work, by_saver in measured.items():
+        rows = {
+            name: (
+                samples.step_ms,
+                [each / 1024 for each in samples.step_bytes],
+                samples.latest_ms,
+                samples.stored_s,
+                samples.history_s,
+                samples.disk_mb,
+            )
+            for name, samples in by_saver.items()
+        }
+        yield Table(work.name, columns, rows)
+
+
 def plots_of(measured: dict[Work, dict[str, Samples]]) -> list[Plot]:
     """Time and disk of a step against the size of the board."""
     times: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -207,7 +228,7 @@ def main() -> None:
         for name, samples in by_saver.items()
         for said in _shortcomings(samples, steps, run.options.seconds)
     ]
-    run.finish(list(figures_of(measured)), facts, plots_of(measured))
+    run.finish(list(figures_of(measured)), facts, plots_of(measured), list(tables_of(measured)))
 
 
 if __name__ == "__main__":

@@ -237,6 +237,7 @@ def main() -> None:
         "the virtual clock; a retry is a thought that came to nothing",
         "a mode that promises to lose nothing and did would have ended this run",
         "an operation: from its first read to being durable, thoughts, retries and waiting included",
+        "p99 is the longest where fewer than a hundred were done or seen",
         "visible to all: from the write that succeeded to the last of all agents and one who only looks on; one write "
         "at a time is watched. LangGraph and Postgres tell nobody",
         "2 s ± 50 %: embedded, on a virtual clock, on which only thinking takes time",

@@ -22,7 +22,7 @@ from pydantic import create_model
 from benchmarks import long_journals
 from benchmarks.harness import Figure, Run, in_fresh_process, percentile, require, run_program
 from benchmarks.long_journals import BOARD, Past
-from benchmarks.reporting import Plot
+from benchmarks.reporting import Plot, Table
 from crdt_board import Board, BoardHost, BoardModel, open_board
 from crdt_board.store.sqlite import SqliteStore
 
@@ -156,18 +156,37 @@ def measure_all(run: Run, axes: Sequence[Axis], commits: int) -> Samples:
     return samples
 
 
+def _slopes(by_size: Mapping[int, Sequence[float]]) -> list[float]:
+    """One for each round."""
+    rounds = zip(*by_size.values(), strict=True)
+    return [slope(list(zip(by_size, values, strict=True))) for values in rounds]
+
+
 def figures_of(samples: Samples) -> list[Figure]:
     figures: list[Figure] = []
     for axis, quantities in samples.items():
         for quantity, by_size in quantities.items():
-            rounds = zip(*by_size.values(), strict=True)
-            slopes = [slope(list(zip(by_size, values, strict=True))) for values in rounds]
-            figures.append(Figure(f"{quantity} by {axis}: slope", "", slopes))
+            figures.append(Figure(f"{quantity} by {axis}: slope", "", _slopes(by_size)))
             figures += [
                 Figure(f"{quantity} at {size:,} {axis}", _QUANTITIES[quantity], by_size[size])
                 for size in (min(by_size), max(by_size))
             ]
     return figures
+
+
+def tables_of(samples: Samples) -> list[Table]:
+    """The slopes, and what they are the slopes of."""
+    slopes = {axis: [_slopes(quantities[quantity]) for quantity in _QUANTITIES] for axis, quantities in samples.items()}
+    values = {
+        f"{size:,} {axis}": [quantities[quantity][size] for quantity in _QUANTITIES]
+        for axis, quantities in samples.items()
+        for size in quantities["disk"]
+    }
+    units = [f"{quantity}, {unit}" for quantity, unit in _QUANTITIES.items()]
+    return [
+        Table("Slopes: 0 does not grow, 1 grows in proportion", list(_QUANTITIES), slopes),
+        Table("What was measured", units, values),
+    ]
 
 
 def plots_of(samples: Samples) -> list[Plot]:
@@ -202,7 +221,7 @@ def main() -> None:
         f"{_LEAST_MEMORY >> 10} KiB where it is less; disk is after closing",
         "a commit changes one field, synced; clients are replicas in the same process, which all get it",
     ]
-    run.finish(figures_of(samples), facts, plots_of(samples))
+    run.finish(figures_of(samples), facts, plots_of(samples), tables_of(samples))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pycrdt
 from benchmarks import long_journals
 from benchmarks.harness import Figure, Run, in_fresh_process, require, run_program
 from benchmarks.long_journals import BOARD, Past
-from benchmarks.reporting import Plot
+from benchmarks.reporting import Plot, Table
 from benchmarks.servers import board_server
 from benchmarks.stock import stock_client
 from crdt_board import open_board
@@ -143,7 +143,13 @@ def main() -> None:
         "server: from the start of the process, Python and imports included, to a Yjs client having the board",
         "files are in the system's cache; a board in use saves a snapshot every 2,000 entries",
     ]
-    run.finish(figures, facts, [Plot("time", "From start to first answer", "entries", "s", lines)])
+    rows = {
+        f"{length:,} entries, {kind}": [by_length[kind, length] for by_length in samples.values()]
+        for kind, files in kinds.items()
+        for length, _ in files
+    }
+    table = Table("Seconds by entries of the journal", list(samples), rows)
+    run.finish(figures, facts, [Plot("time", "From start to first answer", "entries", "s", lines)], [table])
 
 
 if __name__ == "__main__":

@@ -100,7 +100,13 @@ def sqlite_durability(ask: Callable[[str], Any]) -> str:
 
 
 def bytes_of(file: Path) -> int:
-    """Bytes of a SQLite file after its write-ahead log, if it has one, was folded into it."""
+    """Bytes of the pages of a SQLite file that are in use, those in its write-ahead log too.
+
+    The size of the file does not grow while pages that something else left free are filled.
+    """
     with contextlib.closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return sum(path.stat().st_size for path in file.parent.glob(f"{file.name}*") if not path.name.endswith("-shm"))
+        pages, free, size = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+    used: int = (pages - free) * size
+    return used
