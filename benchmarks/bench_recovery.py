@@ -20,6 +20,7 @@ from benchmarks.reporting import Plot, Table
 from benchmarks.servers import board_server
 from benchmarks.stock import stock_client
 from crdt_board import open_board
+from crdt_board.limits import DEFAULT_LIMITS
 
 _LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 _TAIL = 1_000
@@ -141,7 +142,8 @@ def main() -> None:
     facts = [
         "embedded: from open_board to the state being read, in a new process, imports left out",
         "server: from the start of the process, Python and imports included, to a Yjs client having the board",
-        "files are in the system's cache; a board in use saves a snapshot every 2,000 entries",
+        "files are in the system's cache; a board in use saves a snapshot every "
+        f"{DEFAULT_LIMITS.snapshot_every_entries:,} entries",
     ]
     rows = {
         f"{length:,} entries, {kind}": [by_length[kind, length] for by_length in samples.values()]

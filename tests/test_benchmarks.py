@@ -228,7 +228,7 @@ async def test_what_a_saver_is_given_at_the_start_is_no_part_of_its_steps(name: 
     if not openers:
         pytest.skip("; ".join(missing))
     async with openers[name](tmp_path) as saver:
-        await saver.start(notes_of(1, 2_000_000))
+        await saver.start(notes_of(1, 1_100_000))
         before = await saver.size()
         made = await saver.write(changes_of(20, 0), time.perf_counter() + _SECONDS)
         assert len(made) == 20

@@ -185,7 +185,7 @@ class Desks:
     async def review(self) -> tuple[int, list[str]]:
         await asyncio.sleep(0)
         self.reviews += 1
-        misspelt = [self.seen.pop(0)] if self.seen and self.reviews > 2 else []
+        misspelt = [self.seen.pop(0)] if self.seen and self.reviews > 20 else []
         if misspelt:
             self.stored = self.stored.replace("teh-", "the-")
         return 0, misspelt
