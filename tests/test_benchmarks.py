@@ -17,11 +17,12 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks import bench_checkpoints, bench_recovery, compare, reporting, run_all, summary
+from benchmarks import bench_audit, bench_checkpoints, bench_recovery, compare, reporting, run_all, summary
 from benchmarks.bench_growth import slope
 from benchmarks.harness import PROJECT, Figure, Run, file_system_of, in_turn, percentile
 from benchmarks.savers.contract import changes_of, notes_of, sqlite_durability
 from benchmarks.servers import CLIENT_CORE, SERVER_CORE, can_pin, echo_server, pinned_to
+from benchmarks.unaudited import unaudited
 
 _SECONDS = 120
 
@@ -320,3 +321,20 @@ def test_a_comparison_is_found_in_what_was_measured(row: summary.Row) -> None:
         pytest.skip(f"{row.program} was not measured")
     assert summary.value_at(result, row.ours) is not None
     assert not row.others or any(summary.value_at(result, place) for place in row.others.values())
+
+
+async def test_without_the_audit_nothing_is_refused() -> None:
+    """What `bench_audit` and its server leave out is what refuses a write, and it is back after the block."""
+    wrong = bench_audit.edits(0, bench_audit.put_wrong, 1)
+    refused = []
+    for wanted in (False, True, False):
+        with unaudited(wanted):
+            async with bench_audit.opened() as engine:
+                refused.append(bool((await bench_audit.submitted(engine, object(), wrong)).rejected))
+    assert refused == [True, False, True]
+
+
+async def test_the_slowest_of_a_paced_writer_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure of `bench_audit` beside another peer is of every update that was sent, late ones included."""
+    monkeypatch.setattr(bench_audit, "_SECONDS", 0.2)
+    assert len(await bench_audit.beside(bench_audit.put, pin=False)) == 10
