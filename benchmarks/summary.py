@@ -184,9 +184,8 @@ def to_markdown(results: Mapping[str, Result], folder: str) -> str:
     """The summary of results whose long tables are in ``folder``."""
     lines = [_HEAD, "| suite | what | ours | best of the others | target | |", "|---|---|---:|---:|---|---|"]
     for program, result in results.items():
-        for cells in lines_of(program, result):
-            name = program.removeprefix("bench_").replace("_", " ")
-            lines.append("| " + " | ".join([f"[{name}]({folder}/{program}.md)", *map(cell, cells)]) + " |")
+        suite = f"[{_name(program)}]({folder}/{program}.md)"
+        lines += ["| " + " | ".join([suite, *map(cell, cells)]) + " |" for cells in lines_of(program, result)]
     machines = {result["machine"].partition(", load ")[0] for result in results.values()}
     commits = {result["commit"].split()[0] for result in results.values()}
     lines += ["", "## What was measured where", ""]
@@ -195,6 +194,9 @@ def to_markdown(results: Mapping[str, Result], folder: str) -> str:
         lines.append(
             f"- **these results are of {len(commits)} commits**: one that is of another was not measured again"
         )
+    missing = sorted({file.stem for file in HERE.glob("bench_*.py")} - set(results))
+    if missing:
+        lines.append(f"- **without a result**: {', '.join(map(_name, missing))}")
     lines += ["", "| suite | commit | load at the start | command |", "|---|---|---:|---|"]
     for program, result in results.items():
         load = result["machine"].partition(", load ")[2].partition(" ")[0]
@@ -210,6 +212,10 @@ def write(folder: Path, target: Path) -> None:
         if not program.startswith(_PEERS):
             write_markdown(folder, program, result)
     target.write_text(to_markdown(results, folder.name), encoding="utf-8")
+
+
+def _name(program: str) -> str:
+    return program.removeprefix("bench_").replace("_", " ")
 
 
 def _of_figure(figure: Mapping[str, Any]) -> Value:

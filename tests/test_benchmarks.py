@@ -309,6 +309,7 @@ def test_the_summary_has_ours_the_best_of_the_others_and_the_target(tmp_path: Pa
     assert "| a commit that sets one field | 1.00 ms | **0.50 ms** (bare: a pycrdt map set and a SQLite" in text
     assert "| rate | **30.0 updates/s** | 20.0 updates/s (b) | at least 40 | **not reached** |" in text
     assert "these results are of 2 commits" in text
+    assert "**without a result**: artifacts, audit," in text
     assert "| untold | 7.00 ms |" in (folder / "bench_effects.md").read_text()
     assert not (folder / "peers.md").exists()
 
