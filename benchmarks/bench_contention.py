@@ -82,8 +82,9 @@ class Samples:
         seconds, rate, retries, lost, p50, p99, seen_p50, seen_p99 = self.columns
         seconds.append(tally.seconds)
         rate.append(tally.done / tally.seconds)
-        retries.append(tally.retries)
-        lost.append(100 * tally.lost / max(1, tally.done))
+        if tally.done:  # of nothing there is no share
+            retries.append(tally.retries)
+            lost.append(100 * tally.lost / tally.done)
         for half, most, samples in ((p50, p99, tally.latencies), (seen_p50, seen_p99, visible)):
             if samples:
                 half.append(percentile(sorted(samples), 0.50))

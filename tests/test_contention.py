@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from benchmarks import reporting
-from benchmarks.bench_contention import FULL, Suite
+from benchmarks.bench_contention import FULL, Samples, Suite
 from benchmarks.contention import board_modes
 from benchmarks.contention.classic import ClassicStore, LocalClient, Refused
 from benchmarks.contention.clocks import RealClock, VirtualClock
@@ -201,3 +201,10 @@ async def test_a_review_ends_when_the_stored_document_is_correct() -> None:
     assert outcome.text == "a the-0-0 word"
     assert outcome.corrected == ["0-0"]
     assert outcome.seconds > 0
+
+
+def test_who_did_nothing_is_not_free_of_retries_and_losses() -> None:
+    """Where no operation was done there is a rate, of 0, and neither retries nor losses."""
+    samples = Samples()
+    samples.add(Tally(attempts=3, seconds=0.2), [])
+    assert [len(column) for column in samples.columns] == [1, 1, 0, 0, 0, 0, 0, 0]
