@@ -12,7 +12,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 WORKERS := $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-histories check node bench bench-compare bench-peers clean
+.PHONY: help venv demo test test-slow test-histories check node bench bench-results bench-compare bench-peers clean
 
 help:
 	@echo "make demo    five agents on one board, with a server that is killed in the middle"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-histories    200,000 random histories of replicas (COUNT=, FIRST= the seed of the first)"
 	@echo "make check   lint, types and arrows only"
 	@echo "make bench   measure everything, half an hour; ONLY='micro growth' for some, OPTIONS=--quick to see that all works"
+	@echo "make bench-results    write benchmarks/RESULTS.md anew from what was measured"
 	@echo "make bench-compare BASE=<revision>    the same benchmarks on another revision and here, in turn"
 	@echo "make bench-peers    sync servers side by side, an hour and a half (OPTIONS=--quick: five minutes)"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
@@ -70,9 +71,13 @@ test-histories: venv
 bench: $(BENCH_READY)
 	@$(BIN)/python -m benchmarks.run_all $(OPTIONS) $(ONLY)
 
+# From the JSON that is there; measures nothing.
+bench-results: venv
+	@$(BIN)/python -m benchmarks.summary
+
 bench-compare: venv
 	@test -n "$(BASE)" || { echo "say what to compare with: make bench-compare BASE=<revision>" >&2; exit 1; }
-	@$(BIN)/python -m benchmarks.compare $(BASE) $(ONLY)
+	@$(BIN)/python -m benchmarks.compare $(OPTIONS) $(BASE) $(ONLY)
 
 # Needs Node, npm and a C compiler: the other servers are installed into a cache outside the project.
 bench-peers: $(BENCH_READY)

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from benchmarks.harness import Figure, Run, require
+from benchmarks.harness import Figure, Run, require, run_program
 from crdt_board.artifacts import Artifacts, open_artifacts
 
 _MEBIBYTE = 1024 * 1024
@@ -87,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pycrdt
 
-from benchmarks.harness import Figure, Run, in_fresh_process, recording, require
+from benchmarks.harness import Figure, Run, in_fresh_process, recording, require, run_program
 from crdt_board import BoardModel, Text, open_board
 
 _FILE = "automerge-paper.json.gz"
@@ -170,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import tempfile
 import time
 from collections import defaultdict
@@ -13,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.harness import Figure, Run, require, run_program
-from benchmarks.reporting import Plot
+from benchmarks.harness import Figure, Run, in_turn, require, run_program
+from benchmarks.reporting import Plot, Table
 from benchmarks.savers.boards import embedded, served
 from benchmarks.savers.contract import Saver, State, changes_of, notes_of
 
@@ -65,7 +66,7 @@ class Samples:
     disk_mb: list[float] = field(default_factory=list)
     left_out: bool = False
     """Whether `history` would have taken too long, going by ten states."""
-    steps: int = 0
+    steps: list[int] = field(default_factory=list)
     durability: str = ""
 
 
@@ -101,24 +102,26 @@ async def measure(opener: Opener, work: Work, samples: Samples, *, steps: int, s
             empty = await saver.size()
             await saver.start(notes)
             before = await saver.size()
+            gc.collect()  # what the one before left behind
             made = await saver.write(changes, time.perf_counter() + seconds)
             require(len(made) > 0, "not one step was made")
             disk = await saver.size()
-            samples.steps = len(made)
+            samples.steps.append(len(made))
             samples.step_ms += made
             samples.step_bytes.append((disk - before) / len(made))
-            wanted = State(changes[len(made) - 1].status, len(notes), len(made) if work.item_chars else 0)
+            items = bool(work.item_chars)
+            written = [State(change.status, len(notes), items * n) for n, change in enumerate(changes[: len(made)], 1)]
             for _ in range(_READS):
                 began = time.perf_counter()
                 read = await saver.latest()
                 samples.latest_ms.append((time.perf_counter() - began) * 1e3)
-                require(read == wanted, f"the newest state is {read}, not {wanted}")
-            await _read_history(saver, samples, [change.status for change in changes[: len(made)]])
+                require(read == written[-1], f"the newest state is {read}, not {written[-1]}")
+            await _read_history(saver, samples, written)
         closed = sum(file.stat().st_size for file in Path(folder).iterdir())
         samples.disk_mb.append(((closed or disk) - empty) / _MEGA)
 
 
-async def _read_history(saver: Saver, samples: Samples, written: list[str]) -> None:
+async def _read_history(saver: Saver, samples: Samples, written: list[State]) -> None:
     """The newest state, ten, and a hundred; not the hundred when ten show that it would take too long."""
     seconds = 0.0
     for limit in (1, 10, _HISTORY):
@@ -130,7 +133,7 @@ async def _read_history(saver: Saver, samples: Samples, written: list[str]) -> N
         began = time.perf_counter()
         found = await saver.history(limit)
         seconds = time.perf_counter() - began
-        require([state.status for state in found] == written[: -limit - 1 : -1], "the history is another")
+        require(found == written[: -limit - 1 : -1], "the history is another")
         if limit != 10:
             (samples.stored_s if limit == 1 else samples.history_s).append(seconds)
 
@@ -153,6 +156,27 @@ def figures_of(measured: dict[Work, dict[str, Samples]]) -> Iterator[Figure]:
                 yield Figure(f"{what}: disk in all", "MB", samples.disk_mb, at_most=3 if growing else None)
 
 
+def tables_of(measured: dict[Work, dict[str, Samples]]) -> Iterator[Table]:
+    """One for each work, with a row for each saver."""
+    columns = (
+        *("a step, ms", "disk for a step, KiB", "latest state, ms", "history(1), s"),
+        *(f"history({_HISTORY}), s", "disk in all, MB"),
+    )
+    for work, by_saver in measured.items():
+        rows = {
+            name: (
+                samples.step_ms,
+                [each / 1024 for each in samples.step_bytes],
+                samples.latest_ms,
+                samples.stored_s,
+                samples.history_s,
+                samples.disk_mb,
+            )
+            for name, samples in by_saver.items()
+        }
+        yield Table(work.name, columns, rows)
+
+
 def plots_of(measured: dict[Work, dict[str, Samples]]) -> list[Plot]:
     """Time and disk of a step against the size of the board."""
     times: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -168,8 +192,9 @@ def plots_of(measured: dict[Work, dict[str, Samples]]) -> list[Plot]:
 
 
 def _shortcomings(samples: Samples, steps: int, seconds: float) -> Iterator[str]:
-    if samples.steps < steps:
-        yield f"made {samples.steps} of {steps} steps in {seconds:g} s"
+    if min(samples.steps) < steps:
+        fewest, most = min(samples.steps), max(samples.steps)
+        yield f"made {fewest}{'' if most == fewest else f' to {most}'} of {steps} steps in {seconds:g} s"
     if samples.left_out:
         yield f"history({_HISTORY}) left out: it would have taken more than {_HISTORY_SECONDS_MAX:g} s"
 
@@ -190,10 +215,8 @@ def main() -> None:
         parser.error(f"no saver is named like {run.options.only!r}: " + ", ".join(savers("")[0]))
     measured = {work: {name: Samples() for name in openers} for work in works}
     for turn in range(run.options.repeat):
-        names = list(openers)
-        order = names[turn % len(names) :] + names[: turn % len(names)]
         for work in works:
-            for name in order:
+            for name in in_turn(list(openers), turn, run.options.repeat):
                 run.progress(f"round {turn + 1} of {run.options.repeat}: {work.name}: {name}")
                 samples = measured[work][name]
                 asyncio.run(measure(openers[name], work, samples, steps=steps, seconds=run.options.seconds))
@@ -205,7 +228,7 @@ def main() -> None:
         for name, samples in by_saver.items()
         for said in _shortcomings(samples, steps, run.options.seconds)
     ]
-    run.finish(list(figures_of(measured)), facts, plots_of(measured))
+    run.finish(list(figures_of(measured)), facts, plots_of(measured), list(tables_of(measured)))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 import aiosqlite
 import pycrdt
 
-from benchmarks.harness import Figure, Run, require
+from benchmarks.harness import Figure, Run, require, run_program
 from crdt_board import BoardModel, Text, open_board
 
 _RECORDS = 1_000
@@ -181,4 +181,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

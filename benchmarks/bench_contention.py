@@ -16,7 +16,7 @@ from benchmarks.contention import board_modes, other_modes
 from benchmarks.contention.classic import ClassicStore, LocalClient
 from benchmarks.contention.clocks import RealClock, VirtualClock
 from benchmarks.contention.work import Cell, Mode, Sight, Tally, Think, run_agents
-from benchmarks.harness import Figure, Run, percentile, require, run_program
+from benchmarks.harness import Figure, Run, in_turn, percentile, require, run_program
 from benchmarks.reporting import Plot, Table
 from benchmarks.servers import CLIENT_CORE, board_server, can_pin, classic_server, pinned_to
 
@@ -82,8 +82,9 @@ class Samples:
         seconds, rate, retries, lost, p50, p99, seen_p50, seen_p99 = self.columns
         seconds.append(tally.seconds)
         rate.append(tally.done / tally.seconds)
-        retries.append(tally.retries)
-        lost.append(100 * tally.lost / max(1, tally.done))
+        if tally.done:  # of nothing there is no share
+            retries.append(tally.retries)
+            lost.append(100 * tally.lost / tally.done)
         for half, most, samples in ((p50, p99, tally.latencies), (seen_p50, seen_p99, visible)):
             if samples:
                 half.append(percentile(sorted(samples), 0.50))
@@ -129,7 +130,7 @@ class Suite:
             job = [self._grid.job] if self._grid.job.agents == agents else []
             for cell in [*self._grid.cells(agents, NO_THINK, SHORT), *job]:
                 seconds = self._grid.seconds if cell.operations is None else _JOB_SECONDS_MAX
-                for mode, sight in _rotated(modes, number):
+                for mode, sight in in_turn(modes, number - 1, self._run.options.repeat):
                     self._run.progress(f"round {number}: {cell}: {mode.name}")
                     sight.begin(agents + 1 if sight in (board_sight, classic_sight) else 0)
                     await self._measure(mode, cell, RealClock(seconds), number, sight)
@@ -158,13 +159,11 @@ class Suite:
         self, mode: Mode, cell: Cell, clock: RealClock | VirtualClock, number: int, sight: Sight
     ) -> None:
         tally = await run_agents(mode, cell, clock, seed=number, sight=sight)
+        if cell.operations is not None:
+            wanted = cell.agents * cell.operations
+            require(tally.done == wanted, f"{cell}: {mode.name}: only {tally.done} of {wanted} done in time")
         require(not mode.keeps_all or tally.lost == 0, f"{cell}: {mode.name}: {tally.lost} of {tally.done} were lost")
         self.measured[cell].setdefault(mode.name, Samples()).add(tally, sight.milliseconds)
-
-
-def _rotated(modes: Sequence[tuple[Mode, Sight]], turn: int) -> list[tuple[Mode, Sight]]:
-    at = turn % len(modes)
-    return [*modes[at:], *modes[:at]]
 
 
 def in_order(samples: dict[str, Samples]) -> dict[str, Samples]:
@@ -239,10 +238,11 @@ def main() -> None:
         "the virtual clock; a retry is a thought that came to nothing",
         "a mode that promises to lose nothing and did would have ended this run",
         "an operation: from its first read to being durable, thoughts, retries and waiting included",
+        "p99 is the longest where fewer than a hundred were done or seen",
         "visible to all: from the write that succeeded to the last of all agents and one who only looks on; one write "
         "at a time is watched. LangGraph and Postgres tell nobody",
         "2 s ± 50 %: embedded, on a virtual clock, on which only thinking takes time",
-        "one core for the server, one for all agents" if can_pin() else "servers and agents on any core",
+        "one core for the server, one for all agents; Postgres on both" if can_pin() else "all on any core",
     ]
     tables = [
         Table(str(cell), _COLUMNS, {name: of_mode.columns for name, of_mode in in_order(samples).items()})

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness import Figure, Run, require
+from benchmarks.harness import Figure, Run, require, run_program
 from crdt_board import Board, BoardModel, open_board
 from crdt_board.sync import open_board as open_blocking
 
@@ -94,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -11,7 +11,7 @@ import asyncio  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from benchmarks.harness import Figure, Run, in_fresh_process, require  # noqa: E402
+from benchmarks.harness import Figure, Run, in_fresh_process, require, run_program  # noqa: E402
 from crdt_board import BoardModel, Text, open_board  # noqa: E402
 
 _IMPORT_SECONDS = time.perf_counter() - _STARTED
@@ -67,4 +67,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

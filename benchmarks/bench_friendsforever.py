@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import PROJECT, Figure, Run, recording, require
+from benchmarks.harness import PROJECT, Figure, Run, recording, require, run_program
 from benchmarks.servers import board_server
 from crdt_board import BoardModel, Text, open_board
 from crdt_board_client import connect
@@ -101,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_automerge_paper import Trace
-from benchmarks.harness import Figure, Run, percentile, require
+from benchmarks.harness import Figure, Run, percentile, require, run_program
 from crdt_board import Board, BoardHost, BoardModel, Counter, Text, open_board
 from crdt_board.history import BoardHistory, Retention
 from crdt_board.store.sqlite import SqliteStore
@@ -260,4 +260,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pycrdt
 
-from benchmarks.harness import Figure, Run, percentile, require
+from benchmarks.harness import Figure, Run, percentile, require, run_program
 from benchmarks.servers import CLIENT_CORE, board_server, can_pin, echo_server, floor_server, pinned_to
 from benchmarks.stock import StockClient, stock_client
 from crdt_board import Board, BoardModel, Text
@@ -224,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

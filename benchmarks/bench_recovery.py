@@ -8,16 +8,19 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+
+import pycrdt
 
 from benchmarks import long_journals
 from benchmarks.harness import Figure, Run, in_fresh_process, require, run_program
 from benchmarks.long_journals import BOARD, Past
-from benchmarks.reporting import Plot
+from benchmarks.reporting import Plot, Table
 from benchmarks.servers import board_server
 from benchmarks.stock import stock_client
 from crdt_board import open_board
+from crdt_board.limits import DEFAULT_LIMITS
 
 _LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 _TAIL = 1_000
@@ -27,26 +30,33 @@ Kinds = dict[str, list[tuple[int, Path]]]
 """For each way in which a process can have ended: lengths, and a file with a journal of that length."""
 
 
-def open_once(file: str) -> dict[str, float]:
+def open_once(file: str, length: str) -> dict[str, float]:
     """Seconds from `open_board` to a state that was read; for a process of its own."""
-    return asyncio.run(_open_once(Path(file)))
+    return asyncio.run(_open_once(Path(file), int(length)))
 
 
-async def _open_once(file: Path) -> dict[str, float]:
+async def _open_once(file: Path, length: int) -> dict[str, float]:
     began = time.perf_counter()
     async with open_board(file, BOARD, Past, agent="first") as board:
-        require(bool(board.snapshot().scores), "the board is empty")
-        return {"open": time.perf_counter() - began}
+        scores = board.snapshot().scores
+        seconds = time.perf_counter() - began
+    _check_newest(scores, length)
+    return {"open": seconds}
 
 
-async def serve_once(file: Path) -> tuple[float, float]:
+def _check_newest(scores: Mapping[str, float], length: int) -> None:
+    key, value = long_journals.newest_edit(length)
+    require(scores.get(key) == value, f"the last of {length:,} entries is not in the board that was read")
+
+
+async def serve_once(file: Path, length: int) -> tuple[float, float]:
     """Seconds from the start of a server's process until it listens, and until a client has the board from it."""
     began = time.perf_counter()
     async with board_server(file, pin=False, kill=True) as port:
         listening = time.perf_counter() - began
         async with stock_client(port, BOARD, open_seconds=_OPEN_SECONDS) as client:
             answered = time.perf_counter() - began
-            require(len(client.doc.get_state()) > 1, "the board is empty")
+            _check_newest(client.doc.get("scores", type=pycrdt.Map).to_py() or {}, length)
     return listening, answered
 
 
@@ -63,9 +73,13 @@ async def make_files(folder: Path, lengths: Sequence[int], run: Run) -> Kinds:
         await long_journals.append_updates(growing, edits, _TAIL)
         length = wanted
         bare.append((wanted, _copy(growing, folder / f"bare-{wanted}.db")))
+        require(not await long_journals.snapshot_seqs(growing), "a journal without a snapshot has one")
+        if wanted == _TAIL:
+            continue  # nothing is before the snapshot
         run.progress(f"saving a snapshot of {wanted:,} entries")
         await long_journals.snapshot(before)
         await _append_the_same(before, growing)
+        require(await long_journals.snapshot_seqs(before) == [wanted - _TAIL], "the snapshot is somewhere else")
         saved.append((wanted, before))
     return {"no snapshot": bare, "snapshot, 1,000 entries after it": saved}
 
@@ -92,9 +106,9 @@ async def measure(kinds: Kinds, samples: dict[str, dict[tuple[str, int], list[fl
         for length, file in files:
             run.progress(f"{length:,} entries, {kind}")
             async with scratch(file) as copy:
-                took = await asyncio.to_thread(in_fresh_process, "bench_recovery", "open_once", copy)
+                took = await asyncio.to_thread(in_fresh_process, "bench_recovery", "open_once", copy, length)
             async with scratch(file) as copy:
-                listening, answered = await serve_once(copy)
+                listening, answered = await serve_once(copy, length)
             values = {"embedded": took["open"], "server listens": listening, "server answers": answered}
             for name, seconds in values.items():
                 samples.setdefault(name, {}).setdefault((kind, length), []).append(seconds)
@@ -107,7 +121,7 @@ def main() -> None:
         "--longest", type=int, default=_LENGTHS[-1], metavar="N", help=f"entries at most; {_LENGTHS[-1]:,} unless told"
     )
     run = Run.begin("Recovery: from the start of a process to its first answer", parser, repeat=3)
-    longest = min(run.options.longest, _LENGTHS[0]) if run.options.quick else run.options.longest
+    longest = min(run.options.longest, _LENGTHS[1]) if run.options.quick else run.options.longest
     lengths = [length for length in _LENGTHS if length <= longest]
     if not lengths:
         parser.error(f"the shortest journal has {_LENGTHS[0]} entries")
@@ -128,9 +142,16 @@ def main() -> None:
     facts = [
         "embedded: from open_board to the state being read, in a new process, imports left out",
         "server: from the start of the process, Python and imports included, to a Yjs client having the board",
-        "files are in the system's cache; a board in use saves a snapshot every 2,000 entries",
+        "files are in the system's cache; a board in use saves a snapshot every "
+        f"{DEFAULT_LIMITS.snapshot_every_entries:,} entries",
     ]
-    run.finish(figures, facts, [Plot("time", "From start to first answer", "entries", "s", lines)])
+    rows = {
+        f"{length:,} entries, {kind}": [by_length[kind, length] for by_length in samples.values()]
+        for kind, files in kinds.items()
+        for length, _ in files
+    }
+    table = Table("Seconds by entries of the journal", list(samples), rows)
+    run.finish(figures, facts, [Plot("time", "From start to first answer", "entries", "s", lines)], [table])
 
 
 if __name__ == "__main__":

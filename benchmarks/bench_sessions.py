@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pycrdt
 
-from benchmarks.harness import Figure, Run, require
+from benchmarks.harness import Figure, Run, require, run_program
 from crdt_board import Board, BoardHost, BoardModel, Candidates, Counter, Max, open_board
 from crdt_board.client_ids import ClientIds, new_client_id
 from crdt_board.document import Document
@@ -159,4 +159,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -22,6 +22,7 @@ from benchmarks.harness import PROJECT, run_program
 from benchmarks.reporting import number
 from benchmarks.run_all import programs
 
+_MEASURED = ("crdt_board", "crdt_board_server", "crdt_board_client", "benchmarks")
 _Medians = dict[str, tuple[float, str]]
 """Median and unit of each figure."""
 
@@ -38,11 +39,33 @@ def worktree_of(revision: str) -> Iterator[tuple[Path, str]]:
             shutil.rmtree(tree / "benchmarks", ignore_errors=True)
             shutil.copytree(PROJECT / "benchmarks", tree / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
             subprocess.run([sys.executable, "-m", "venv", str(tree / ".venv")], check=True)
-            install = [str(_python(tree)), "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*install, "-e", ".[server]"], cwd=tree, check=True)
+            _install(tree, Path(scratch) / "versions.txt")
             yield tree, commit
         finally:
             _git("worktree", "remove", "--force", str(tree))
+
+
+def _install(tree: Path, versions: Path) -> None:
+    """Install what is in ``tree``, with the versions of everything else that are measured here."""
+    quiet = ["--quiet", "--quiet", "--disable-pip-version-check"]
+    freeze = [sys.executable, "-m", "pip", "freeze", "--exclude-editable", *quiet]
+    versions.write_bytes(subprocess.run(freeze, check=True, stdout=subprocess.PIPE).stdout)
+    install = [str(_python(tree)), "-m", "pip", "install", *quiet, "--constraint", str(versions), "-e", ".[server]"]
+    subprocess.run(install, cwd=tree, check=True)
+
+
+def check_imports(tree: Path, python: Path) -> None:
+    """Make sure that ``python``, started in ``tree``, measures what is in ``tree``, whatever PYTHONPATH says.
+
+    Raises:
+        SystemExit: it does not; says what it would measure.
+    """
+    for package in _MEASURED:
+        code = f"import {package}; print({package}.__path__[0])"
+        done = subprocess.run([str(python), "-c", code], cwd=tree / "benchmarks", check=True, stdout=subprocess.PIPE)
+        found = Path(done.stdout.decode().strip()).resolve()
+        if not found.is_relative_to(tree.resolve()):
+            raise SystemExit(f"{tree} would be measured with {package} from {found}; is PYTHONPATH set?")
 
 
 def measure(tree: Path, program: str, arguments: Sequence[str]) -> _Medians:
@@ -51,7 +74,7 @@ def measure(tree: Path, program: str, arguments: Sequence[str]) -> _Medians:
     Raises:
         SystemExit: it does not run there; says which and why.
     """
-    python = Path(sys.executable) if tree == PROJECT else _python(tree)
+    python = _python_of(tree)
     done = subprocess.run(
         [str(python), str(tree / program), "--repeat", "1", "--json", *arguments],
         cwd=tree,
@@ -97,6 +120,8 @@ def main() -> None:
     arguments = ["--quick"] if options.quick else []
     with worktree_of(options.base) as (tree, commit):
         print(f"Base {commit}, head {_git('rev-parse', '--short=12', 'HEAD')} with what is not committed")
+        for where in (tree, PROJECT):
+            check_imports(where, _python_of(where))
         for program in chosen:
             measured: dict[Path, list[_Medians]] = {tree: [], PROJECT: []}
             for turn in range(options.rounds):
@@ -104,6 +129,10 @@ def main() -> None:
                 for where in (tree, PROJECT) if turn % 2 else (PROJECT, tree):
                     measured[where].append(measure(where, program, arguments))
             print("\n".join(["", f"## {program}", "", *table(measured[tree], measured[PROJECT])]), flush=True)
+
+
+def _python_of(tree: Path) -> Path:
+    return Path(sys.executable) if tree == PROJECT else _python(tree)
 
 
 def _python(tree: Path) -> Path:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.reporting import Plot, Table, number, rows_of, write_result
 
@@ -26,6 +26,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 _DATA = Path(os.environ.get("CRDT_BOARD_DATA") or PROJECT.parent / "shared" / "data")
 _SYNCS = 50
 _SYNC_BYTES = 8192
+_IN_MEMORY = {"tmpfs", "ramfs"}
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,15 @@ def recording_if_any(name: str) -> dict[str, Any] | None:
     return recorded
 
 
+def in_turn(items: Sequence[T], turn: int, turns: int) -> list[T]:
+    """``items`` in the order of round ``turn`` of ``turns``, from 0: each begins at a place far from the others'.
+
+    So none is always the first to be measured, or always the last.
+    """
+    at = turn * len(items) // turns
+    return [*items[at:], *items[:at]]
+
+
 def require(holds: bool, what: str) -> None:
     """End the process with an error unless ``holds``: a figure of a wrong result says nothing."""
     if not holds:
@@ -243,7 +255,23 @@ def _disk() -> str:
             samples.append((time.perf_counter() - began) * 1e3)
     samples.sort()
     middle, most = percentile(samples, 0.5), samples[-1]
-    return f"{tempfile.gettempdir()}; a synced write of 8 kB takes {middle:.2f} ms (at most {most:.2f} of {_SYNCS})"
+    kind = file_system_of(Path(tempfile.gettempdir()), _mounts())
+    where = f"{tempfile.gettempdir()}" + (f" ({kind})" if kind else "")
+    warning = ", WHICH IS MEMORY: nothing is durable there" if kind in _IN_MEMORY else ""
+    return f"{where}{warning}; a synced write of 8 kB takes {middle:.2f} ms (at most {most:.2f} of {_SYNCS})"
+
+
+def file_system_of(folder: Path, mounts: str) -> str:
+    """The kind of file system that a folder is on, by a list as in ``/proc/mounts``; empty where that does not tell."""
+    found = {point: kind for _, point, kind, *_ in map(str.split, mounts.splitlines())}
+    return next((found[str(each)] for each in (folder, *folder.parents) if str(each) in found), "")
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/mounts").read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _commit() -> str:

@@ -43,6 +43,11 @@ def edits() -> Iterator[bytes]:
         yield made.pop()
 
 
+def newest_edit(count: int) -> tuple[str, int]:
+    """The key that the last of ``count`` of these `edits` set, and to what, unless it put a word."""
+    return f"key-{(count - 1) % _KEYS}", count - 1
+
+
 def edits_of_clients() -> Iterator[bytes]:
     """Updates without end, each of a client that wrote once and never came back."""
     for number in itertools.count():
@@ -103,6 +108,15 @@ async def snapshot(file: Path, model: type[BoardModel] = Past) -> None:
     """Load the board and close it in good order, which saves a snapshot."""
     async with open_board(file, BOARD, model, agent="keeper") as board:
         await board.flush()
+
+
+async def snapshot_seqs(file: Path) -> list[int]:
+    """Where the journal has snapshots."""
+    store = await SqliteStore.open(file)
+    try:
+        return list(await store.snapshot_seqs(BOARD))
+    finally:
+        await store.close()
 
 
 async def _append(store: SqliteStore, request: Append) -> None:

@@ -72,19 +72,27 @@ def write_result(folder: Path, program: str, result: Mapping[str, Any]) -> list[
         file = folder / f"{program}-{plot['name']}.svg"
         if draw(plot, file):
             drawn.append(file)
-    as_json, as_markdown = folder / f"{program}.json", folder / f"{program}.md"
+    as_json = folder / f"{program}.json"
     as_json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    as_markdown.write_text(to_markdown(result, [file.name for file in drawn]), encoding="utf-8")
-    return [as_json, as_markdown, *drawn]
+    return [as_json, write_markdown(folder, program, result), *drawn]
+
+
+def write_markdown(folder: Path, program: str, result: Mapping[str, Any]) -> Path:
+    """Write ``<program>.md`` with the pictures of it that are in ``folder``; return what was written."""
+    pictures = [f"{program}-{plot['name']}.svg" for plot in result["plots"]]
+    target = folder / f"{program}.md"
+    there = [picture for picture in pictures if (folder / picture).is_file()]
+    target.write_text(to_markdown(result, there), encoding="utf-8")
+    return target
 
 
 def to_markdown(result: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
-    """The result as a section of a Markdown document; ``pictures`` are addresses of images.
+    """The result as a Markdown document; ``pictures`` are addresses of images.
 
     Where there are tables they hold the figures, and of these only such as have a target are listed by themselves.
     """
-    lines = [f"## {result['title']}", ""]
-    lines += [f"- {name}: {_cell(result[name])}" for name in CONDITIONS]
+    lines = [f"# {result['title']}", ""]
+    lines += [f"- {name}: {cell(result[name])}" for name in CONDITIONS]
     figures = [each for each in result["figures"] if each["at_most"] is not None or not result.get("tables")]
     if figures:
         lines += ["", "| what | median | least to greatest | n | target | |", "|---|---:|---:|---:|---:|---|"]
@@ -94,12 +102,12 @@ def to_markdown(result: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
         verdict = {None: "", True: "reached", False: "**not reached**"}[figure["reached"]]
         median = f"{number(figure['median'])} {figure['unit']}".rstrip()
         cells = (figure["name"], median, spread, str(figure["samples"]), target, verdict)
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+        lines.append("| " + " | ".join(map(cell, cells)) + " |")
     lines += ["", *(f"- {fact}" for fact in result["facts"])]
     for table in result.get("tables", []):
         lines += ["", f"**{table['title']}**", "", "| " + " | ".join(["", *table["columns"]]) + " |"]
         lines += ["|---|" + "---:|" * len(table["columns"])]
-        lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows_of(table)]
+        lines += ["| " + " | ".join(map(cell, row)) + " |" for row in rows_of(table)]
     lines += [f"\n![{picture}]({picture})" for picture in pictures]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -138,5 +146,6 @@ def number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.2g}"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """Text that does not end its cell of a table."""
     return text.replace("|", "\\|").replace("\n", " ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import subprocess
 import sys
@@ -12,16 +11,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import summary
 from benchmarks.harness import PROJECT, run_program
+from benchmarks.summary import HERE, RESULTS
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 _STOP_SECONDS = 20.0
-_HEAD = """# Results
-
-Written by `make bench` from `results/`; what is expected, and how each is measured, stands in [README.md](README.md).
-Every section says on which machine, with which versions and from which commit it was measured.
-"""
 
 
 def programs(parts: Sequence[str] = ()) -> list[Path]:
@@ -44,18 +38,6 @@ def run_one(program: Path, arguments: Sequence[str], *, minutes: float) -> str |
     return f"ended with code {code}" if code else None
 
 
-def collect(folder: Path, target: Path) -> None:
-    """Write ``target`` from the results in ``folder``."""
-    sections = []
-    for file in sorted(folder.glob("*.md")):
-        section = file.read_text(encoding="utf-8")
-        for plot in json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))["plots"]:
-            picture = f"{file.stem}-{plot['name']}.svg"
-            section = section.replace(f"]({picture})", f"]({folder.name}/{picture})")
-        sections.append(section)
-    target.write_text("\n".join([_HEAD, *sections]), encoding="utf-8")
-
-
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -74,7 +56,7 @@ def main() -> None:
         folder = Path(scratch) / "results" if options.quick else RESULTS
         failed = run_programs(chosen, folder, quick=options.quick, minutes=options.minutes)
         if not options.quick and folder.is_dir():
-            collect(folder, HERE / "RESULTS.md")
+            summary.write(folder, HERE / "RESULTS.md")
     if failed:
         raise SystemExit("\n".join(["not measured:", *failed]))
 

@@ -6,17 +6,22 @@ import asyncio
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from benchmarks import reporting
+from benchmarks.bench_contention import FULL, Samples, Suite
+from benchmarks.contention import board_modes
 from benchmarks.contention.classic import ClassicStore, LocalClient, Refused
 from benchmarks.contention.clocks import RealClock, VirtualClock
 from benchmarks.contention.other_modes import classic_mode
 from benchmarks.contention.work import Cell, Mode, Operation, Sight, Tally, Think, run_agents
 from benchmarks.drafting.recorded import refused, saves_of_two
-from benchmarks.drafting.writing import empty_draft, sentence_of, words_lost
+from benchmarks.drafting.writing import empty_draft, sentence_of, words_lost, write_together
+from benchmarks.harness import Run
+from crdt_board import Board
 
 TWO_SECONDS = Think("2 s", 2.0)
 
@@ -139,3 +144,67 @@ async def test_a_real_clock_ends() -> None:
     )
     assert tally.lost == 0
     assert tally.seconds >= 0.01
+
+
+async def test_what_was_lost_is_told_by_the_store() -> None:
+    """Counts are of a board as it was stored, whatever the replica that asks shows."""
+
+    class Replica:
+        state = SimpleNamespace(**{f"v{at}": 7 for at in range(board_modes.FIELDS)})
+
+        async def commit(self, step: str) -> str:
+            return step
+
+        async def at(self, version: str) -> Any:
+            assert version == "count"
+            return SimpleNamespace(**{f"v{at}": 1 for at in range(board_modes.FIELDS)})
+
+    count = board_modes._counting(cast(Board[Any], Replica()), "v")
+    assert await count() == board_modes.FIELDS
+
+
+async def test_a_job_that_was_not_done_is_no_result() -> None:
+    """A mode that stops before its agents have done all of a job ends the run, and is not the fastest one."""
+    cell = Cell(2, 1, TWO_SECONDS, 10)
+    suite = Suite(cast(Run, None), FULL, None, langgraph=False)
+    with pytest.raises(SystemExit, match="only 4 of 20 done"):
+        await suite._measure(counting({"v": 0}, "sum", stale=False), cell, VirtualClock(3.0), 1, Sight())
+
+
+class Desks:
+    """A document on which nobody sees the last sentence for a while."""
+
+    def __init__(self, seen: list[str], stored: str) -> None:
+        self.seen = seen
+        self.stored = stored
+        self.reviews = 0
+
+    async def write(self, _section: int, _sentence: str) -> int:
+        return 0
+
+    async def review(self) -> tuple[int, list[str]]:
+        await asyncio.sleep(0)
+        self.reviews += 1
+        misspelt = [self.seen.pop(0)] if self.seen and self.reviews > 20 else []
+        if misspelt:
+            self.stored = self.stored.replace("teh-", "the-")
+        return 0, misspelt
+
+    async def read(self) -> str:
+        return self.stored
+
+
+async def test_a_review_ends_when_the_stored_document_is_correct() -> None:
+    """A reviewer whose replica does not show a misspelt word yet is not done."""
+    desk = Desks(["0-0"], "a teh-0-0 word")
+    outcome = await write_together([desk, desk], 1)
+    assert outcome.text == "a the-0-0 word"
+    assert outcome.corrected == ["0-0"]
+    assert outcome.seconds > 0
+
+
+def test_who_did_nothing_is_not_free_of_retries_and_losses() -> None:
+    """Where no operation was done there is a rate, of 0, and neither retries nor losses."""
+    samples = Samples()
+    samples.add(Tally(attempts=3, seconds=0.2), [])
+    assert [len(column) for column in samples.columns] == [1, 1, 0, 0, 0, 0, 0, 0]

@@ -215,8 +215,8 @@ def _for_each(boards: Sequence[Board[Any]], work: Work) -> Callable[[int, Operat
 
 def _counting(board: Board[Any], kind: str) -> Callable[[], Awaitable[int]]:
     async def count() -> int:
-        await board.commit("count")  # its answer comes after everything that was durable before it
-        values = [getattr(board.state, f"{kind}{at}") for at in range(FIELDS)]
+        stored = await board.at(await board.commit("count"))  # read from the store, not from this replica
+        values = [getattr(stored, f"{kind}{at}") for at in range(FIELDS)]
         if kind == "t":
             return sum(len(value) // len(_WORD) for value in values)
         return sum(int(value) if kind in "vc" else len(value) for value in values)

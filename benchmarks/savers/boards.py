@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 from benchmarks.savers.contract import Change, State, bytes_of
 from benchmarks.servers import board_server
@@ -29,38 +30,59 @@ class Steps(BoardModel):
     log: list[str] = []
 
 
+Opening = Callable[[], contextlib.AbstractAsyncContextManager[Board[Steps]]]
+
+
 @contextlib.asynccontextmanager
 async def embedded(folder: Path) -> AsyncIterator[BoardSaver]:
     """In this process, as `open_board` has it."""
     file = folder / "embedded.db"
-    async with open_board(file, _BOARD, Steps, agent="writer") as board:
-        yield BoardSaver(board, file)
+    async with BoardSaver(file, lambda: open_board(file, _BOARD, Steps, agent="writer")) as saver:
+        yield saver
 
 
 @contextlib.asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[BoardSaver]:
     """Through ``crdt-board serve`` and a websocket."""
     file = folder / "served.db"
+    async with BoardSaver(file, lambda: _through_a_server(file)) as saver:
+        yield saver
+
+
+@contextlib.asynccontextmanager
+async def _through_a_server(file: Path) -> AsyncIterator[Board[Steps]]:
     async with (
         board_server(file, pin=False) as port,
         connect(f"ws://127.0.0.1:{port}", _BOARD, Steps, agent="writer") as board,
     ):
-        yield BoardSaver(board, file)
+        yield board
 
 
 class BoardSaver:
     durability = "write-ahead log, synchronous=FULL: synced"
 
-    def __init__(self, board: Board[Steps], file: Path) -> None:
-        self._board = board
+    def __init__(self, file: Path, opening: Opening) -> None:
         self._file = file
+        self._opening = opening
+        self._stack = contextlib.AsyncExitStack()
+        self._board: Board[Steps]
+
+    async def __aenter__(self) -> Self:
+        await (await SqliteStore.open(self._file)).close()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
 
     async def start(self, notes: dict[str, str]) -> None:
-        for some in batched(notes.items(), _NOTES_AT_ONCE):
-            with self._board.transaction():
-                self._board.state.notes.update(some)
-            await self._board.flush()
-        await self._board.commit("start")
+        """Closed before the steps begin, so that the snapshot of the start is no part of them."""
+        async with open_board(self._file, _BOARD, Steps, agent="maker") as board:
+            for some in batched(notes.items(), _NOTES_AT_ONCE):
+                with board.transaction():
+                    board.state.notes.update(some)
+                await board.flush()
+            await board.commit("start")
+        self._board = await self._stack.enter_async_context(self._opening())
 
     async def write(self, changes: Sequence[Change], deadline: float) -> list[float]:
         samples: list[float] = []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _NOTE_CHARS = 100
+_SYNCHRONOUS_FULL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,26 @@ def timed_each(changes: Sequence[Change], deadline: float, step: Callable[[Chang
     return samples
 
 
+def sqlite_durability(ask: Callable[[str], Any]) -> str:
+    """What a connection to SQLite promises; ``ask`` gives its answer to a PRAGMA.
+
+    Raises:
+        ValueError: it does not wait for the disk.
+    """
+    mode, level = ask("PRAGMA journal_mode"), ask("PRAGMA synchronous")
+    if level < _SYNCHRONOUS_FULL:
+        raise ValueError(f"a connection with synchronous={level} does not wait for the disk")
+    return f"SQLite, journal_mode={mode}, synchronous={'FULL' if level == _SYNCHRONOUS_FULL else level}"
+
+
 def bytes_of(file: Path) -> int:
-    """Bytes of a SQLite file after its write-ahead log, if it has one, was folded into it."""
+    """Bytes of the pages of a SQLite file that are in use, those in its write-ahead log too.
+
+    The size of the file does not grow while pages that something else left free are filled.
+    """
     with contextlib.closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return sum(path.stat().st_size for path in file.parent.glob(f"{file.name}*") if not path.name.endswith("-shm"))
+        pages, free, size = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+    used: int = (pages - free) * size
+    return used

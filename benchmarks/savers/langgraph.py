@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -15,7 +15,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import StateGraph
 
-from benchmarks.savers.contract import Change, State, bytes_of, timed_each
+from benchmarks.savers.contract import Change, State, bytes_of, sqlite_durability, timed_each
 from benchmarks.savers.postgres import Database, scratch_database
 
 _CONFIG = {"configurable": {"thread_id": "steps", "checkpoint_ns": ""}}
@@ -51,47 +51,50 @@ class Delta(TypedDict):
 
 @contextlib.asynccontextmanager
 async def sqlite_full(folder: Path) -> AsyncIterator[GraphSaver]:
-    with _sqlite(folder / "full.db") as (saver, file):
-        yield GraphSaver(saver, Full, file)
+    with _sqlite(folder / "full.db") as opened:
+        yield GraphSaver(Full, *opened)
 
 
 @contextlib.asynccontextmanager
 async def sqlite_delta(folder: Path) -> AsyncIterator[GraphSaver]:
-    with _sqlite(folder / "delta.db") as (saver, file):
-        yield GraphSaver(saver, Delta, file)
+    with _sqlite(folder / "delta.db") as opened:
+        yield GraphSaver(Delta, *opened)
 
 
 @contextlib.asynccontextmanager
 async def sqlite_put(folder: Path) -> AsyncIterator[PutSaver]:
-    with _sqlite(folder / "put.db") as (saver, file):
-        yield PutSaver(saver, file)
+    with _sqlite(folder / "put.db") as opened:
+        yield PutSaver(*opened)
 
 
 @contextlib.asynccontextmanager
 async def postgres_full(_folder: Path) -> AsyncIterator[GraphSaver]:
     with scratch_database() as database, PostgresSaver.from_conn_string(database.address) as saver:
         saver.setup()
-        yield GraphSaver(saver, Full, database)
+        yield GraphSaver(Full, saver, database, database.durability)
 
 
 @contextlib.asynccontextmanager
 async def postgres_delta(_folder: Path) -> AsyncIterator[GraphSaver]:
     with scratch_database() as database, PostgresSaver.from_conn_string(database.address) as saver:
         saver.setup()
-        yield GraphSaver(saver, Delta, database)
+        yield GraphSaver(Delta, saver, database, database.durability)
 
 
 @contextlib.contextmanager
-def _sqlite(file: Path) -> Any:
+def _sqlite(file: Path) -> Iterator[tuple[SqliteSaver, Path, str]]:
+    """A saver, its file, and what its connection promises once the saver has set it up."""
     with contextlib.closing(sqlite3.connect(file, check_same_thread=False)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
-        yield SqliteSaver(connection), file
+        saver = SqliteSaver(connection)
+        saver.setup()
+        yield saver, file, sqlite_durability(lambda pragma: connection.execute(pragma).fetchone()[0])
 
 
 class GraphSaver:
-    def __init__(self, saver: Any, state: type, place: Path | Database) -> None:
+    def __init__(self, state: type, saver: Any, place: Path | Database, durability: str) -> None:
         self._place = place
-        self.durability = _durability(place)
+        self.durability = durability
         graph = StateGraph(state)
         graph.add_node("step", lambda _state: {})
         graph.set_entry_point("step")
@@ -123,10 +126,10 @@ class GraphSaver:
 class PutSaver:
     """`SqliteSaver.put` alone, without the graph around it: the least that a step takes."""
 
-    def __init__(self, saver: Any, file: Path) -> None:
+    def __init__(self, saver: Any, file: Path, durability: str) -> None:
         self._saver = saver
         self._file = file
-        self.durability = _durability(file)
+        self.durability = durability
         self._values: dict[str, Any] = {}
         self._config: Any = _CONFIG
         self._count = 0
@@ -167,7 +170,3 @@ def _state(values: dict[str, Any]) -> State:
 
 def _size(place: Path | Database) -> int:
     return bytes_of(place) if isinstance(place, Path) else place.size()
-
-
-def _durability(place: Path | Database) -> str:
-    return "write-ahead log, synchronous=FULL: synced" if isinstance(place, Path) else place.durability
