@@ -7,14 +7,13 @@ plus the entries up to it.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from crdt_board.canonical import canonical_json
+from crdt_board.canonical import canonical_json, json_writer
 from crdt_board.coordination.leases import LeaseClaim
 from crdt_board.coordination.operations import Operation
 from crdt_board.errors import BadRequest, InvalidValue
@@ -24,7 +23,7 @@ from crdt_board.limits import DEFAULT_LIMITS, check_board_id
 GENESIS_HASH = "0" * 64
 """What version 1 has as its parent hash."""
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_encode = json_writer(sort_keys=True)
 
 _POINTER = re.compile(r"board:(?P<board>.+)@(?P<version>[1-9][0-9]{0,15})#(?P<hash>[0-9a-f]{16,64})")
 
@@ -78,7 +77,7 @@ def checkpoint_hash(content: Mapping[str, Any]) -> str:
 def make_checkpoint(**content: Any) -> Checkpoint:
     """A checkpoint with its hash filled in; ``content`` is every other attribute."""
     draft = Checkpoint(hash="", **content)
-    return Checkpoint(hash=checkpoint_hash(draft.model_dump(mode="json")), **content)
+    return draft.model_copy(update={"hash": checkpoint_hash(draft.model_dump(mode="json"))})
 
 
 def is_intact(checkpoint: Checkpoint) -> bool:
