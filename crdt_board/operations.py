@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
@@ -41,10 +40,10 @@ def apply_patch(document: Document, operations: Sequence[PatchOp], committer: Co
         InvalidValue: an operation names an unknown field, does not fit its kind, or holds what a document cannot give
             back; nothing was changed.
     """
-    increments = Counter(operation.field for operation in operations if isinstance(operation, Increment))
-    for field, times in increments.items():
-        if times > 1:
-            raise invalid_value(field, "is incremented twice by one patch")
+    increments = [operation.field for operation in operations if isinstance(operation, Increment)]
+    if len(set(increments)) < len(increments):
+        twice = next(field for field in increments if increments.count(field) > 1)
+        raise invalid_value(twice, "is incremented twice by one patch")
     apply_edits(document, operations, committer)
     document.write_cells()
 
