@@ -27,8 +27,8 @@ _PLAIN = (str, bool, type(None))
 def json_writer(*, ensure_ascii: bool = True, sort_keys: bool = False) -> Callable[[Any], str]:
     """What writes JSON values without blanks, as `json.dumps` does, but for values that contain themselves.
 
-    `json.JSONEncoder.encode` makes the encoder of the C module anew at each call, which takes as long as writing a dozen
-    short values does.
+    `json.JSONEncoder.encode` makes the encoder of the C module anew at each call, which takes as long as it then takes
+    to write a dozen short values.
     """
     whole = json.JSONEncoder(ensure_ascii=ensure_ascii, sort_keys=sort_keys, separators=(",", ":"))
     make = getattr(encoder, "c_make_encoder", None)

@@ -258,7 +258,7 @@ class CommitRequest(_Frozen):
     @property
     def decides(self) -> tuple[str, ...]:
         """The strict fields that the patch sets."""
-        return tuple(operation.field for operation in self.patch if isinstance(operation, Decide))
+        return tuple(operation.field for operation in self.patch if operation.op == "decide")
 
 
 def check_decisions(request: CommitRequest) -> None:

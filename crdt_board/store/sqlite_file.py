@@ -99,6 +99,7 @@ class SqliteFile:
 
     def __init__(self, path: Path, synchronous: Synchronous) -> None:
         self._path = path
+        self._files = (str(path), f"{path}-wal")
         self._synchronous = synchronous
         self._closed = False
         self._closing = asyncio.Lock()
@@ -219,7 +220,7 @@ class SqliteFile:
     def _find_identity(self) -> tuple[int, ...]:
         """Which files the path leads to: the database, and the write-ahead log that holds its newest part."""
         found: list[int] = []
-        for path in (self._path, f"{self._path}-wal"):
+        for path in self._files:
             try:
                 status = os.stat(path)
             except OSError:
