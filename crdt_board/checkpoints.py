@@ -80,8 +80,9 @@ def checkpoint_hash(content: Mapping[str, Any]) -> str:
 def make_checkpoint(**content: Any) -> Checkpoint:
     """A checkpoint with its hash filled in; ``content`` is every other attribute."""
     # What is None is left to its default: to check that a value is JSON, pydantic calls back into Python.
-    draft = Checkpoint(hash="", **{name: value for name, value in content.items() if value is not None})
-    return draft.model_copy(update={"hash": checkpoint_hash(vars(draft))})
+    made = Checkpoint(hash="", **{name: value for name, value in content.items() if value is not None})
+    vars(made)["hash"] = checkpoint_hash(vars(made))  # frozen from here on: nobody has seen it yet
+    return made
 
 
 def is_intact(checkpoint: Checkpoint) -> bool:

@@ -60,6 +60,8 @@ def outgrown(document: Document, before: Mapping[str, int], limits: Limits) -> P
 
     The model's own sizes are looked at by `crdt_board.validity.refusal_of`.
     """
+    if not before:
+        return None
     rules = rules_of(document.layout)
     for path, size_before in sorted(before.items()):
         field, size = rules.at(path), _size(document, path)
