@@ -190,6 +190,8 @@ class BoardPast(Generic[M]):
 
     async def _answered(self, answer: Awaitable[_Answer], timeout: float | None) -> _Answer:
         try:
+            if timeout is None:
+                return await answer
             async with asyncio.timeout(timeout):
                 return await answer
         except TimeoutError:

@@ -11,7 +11,9 @@ whole floats up to 2^63 as integers, so a document's JSON holds such integers wh
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from json import encoder
+from typing import Any, cast
 
 import rfc8785
 
@@ -20,7 +22,24 @@ SAFE_INTEGER = 2**53 - 1
 
 
 _PLAIN = (str, bool, type(None))
-_encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
+
+
+def json_writer(*, ensure_ascii: bool = True, sort_keys: bool = False) -> Callable[[Any], str]:
+    """What writes JSON values without blanks, as `json.dumps` does, but for values that contain themselves.
+
+    `json.JSONEncoder.encode` makes the encoder of the C module anew at each call, which takes as long as it then takes
+    to write a dozen short values.
+    """
+    whole = json.JSONEncoder(ensure_ascii=ensure_ascii, sort_keys=sort_keys, separators=(",", ":"))
+    make = getattr(encoder, "c_make_encoder", None)
+    if make is None:  # no CPython
+        return whole.encode
+    string = encoder.encode_basestring_ascii if ensure_ascii else encoder.encode_basestring
+    write = make(None, whole.default, string, None, ":", ",", sort_keys, whole.skipkeys, whole.allow_nan)
+    return lambda value: "".join(cast("tuple[str, ...]", write(value, 0)))
+
+
+_encode = json_writer(ensure_ascii=False, sort_keys=True)
 
 
 def canonical_json(value: Any) -> bytes:

@@ -25,6 +25,9 @@ def commit_request(*, tags: Sequence[str] = (), **content: Any) -> CommitRequest
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise invalid_value("tags", f"is a list of texts, like [{tags!r}]")
     content["tags"] = tuple(check_text(tag, "tags") for tag in tags)
+    for name in ("output", "handoff"):
+        if content.get(name) is None:  # the default; to check that a value is JSON, pydantic calls back into Python
+            content.pop(name, None)
     try:
         return CommitRequest.model_validate({"fingerprint": "", **content}, strict=True)
     except ValidationError as error:

@@ -137,10 +137,10 @@ class FieldWires:
         Each is read by itself where that gives what all of them read as JSON would.
         """
         values: dict[str, JsonValue] = {}
-        state, board = self._state_map, self._board_map
+        kinds, state, board = self._kinds, self._state_map, self._board_map
         for name in names:
             try:
-                value = state[name] if self.kind_of(name) == "scalar" else board[STRICT_PREFIX + name]
+                value = state[name] if kinds.get(name, "scalar") == "scalar" else board[STRICT_PREFIX + name]
             except KeyError:
                 continue
             if value is None or isinstance(value, str | bool) or (isinstance(value, float) and isfinite(value)):
@@ -191,9 +191,8 @@ class FieldWires:
 
     def _named_singles(self, names: Collection[str]) -> dict[str, JsonValue]:
         """Those of `_all_singles` that are named, and texts, null and booleans without reading the others."""
-        singles = [
-            name for name in names if (name in self._kinds or self.strays) and self.kind_of(name) in SINGLE_KINDS
-        ]
+        kinds, unnamed = self._kinds, "scalar" if self.strays else None
+        singles = [name for name in names if kinds.get(name, unnamed) in SINGLE_KINDS]
         values = self.singles(singles)
         if any(type(value) is float for value in values.values()):
             values = self._all_singles()  # as JSON, which tells 5 from 5.0

@@ -6,11 +6,11 @@ Pure: no I/O, no clock, no document. The journal is the truth; every process is 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from crdt_board.canonical import json_writer
 from crdt_board.errors import BoardCorrupt, MalformedUpdate
 from crdt_board.varint import read_varuint, write_varuint
 
@@ -28,7 +28,7 @@ GENESIS_HASH = "0" * 64
 """What the first entry of a board has as the hash before it."""
 
 
-_encode_header = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+_encode_header = json_writer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

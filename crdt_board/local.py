@@ -317,7 +317,7 @@ class LocalLink:
 
     def hurry(self) -> None:
         """Submit what is pending, as far as the engine has room."""
-        if self._closed:
+        if self._closed or not self.replica.pending:
             return
         limits = self._engine.limits
         pending = self.replica.pending_after(self._sent)

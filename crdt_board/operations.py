@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
@@ -41,10 +40,10 @@ def apply_patch(document: Document, operations: Sequence[PatchOp], committer: Co
         InvalidValue: an operation names an unknown field, does not fit its kind, or holds what a document cannot give
             back; nothing was changed.
     """
-    increments = Counter(operation.field for operation in operations if isinstance(operation, Increment))
-    for field, times in increments.items():
-        if times > 1:
-            raise invalid_value(field, "is incremented twice by one patch")
+    increments = [operation.field for operation in operations if operation.op == "increment"]
+    if len(set(increments)) < len(increments):
+        twice = next(field for field in increments if increments.count(field) > 1)
+        raise invalid_value(twice, "is incremented twice by one patch")
     apply_edits(document, operations, committer)
     document.write_cells()
 
@@ -101,14 +100,14 @@ def _checked_at(document: Document, operation: PatchOp, committer: Committer) ->
 def _checked(document: Document, operation: PatchOp, kind: FieldKind, committer: Committer) -> _Change:
     if kind in POLICY_KINDS:
         return checked_policy_change(document, operation, kind, committer) or _refuse(operation, kind)
+    if isinstance(operation, SetValue):  # the usual one first: that a model is no instance of another takes 1 µs
+        return _set_value(document, operation, kind)
     if isinstance(operation, Propose | Decide):
         _refuse(operation, kind)
     if isinstance(operation, SpliceRange):
         return _splice_text(document, operation) if kind == "text" else _splice_list(document, operation, kind)
     if isinstance(operation, Clear):
         return _clear(document, operation, kind)
-    if isinstance(operation, SetValue):
-        return _set_value(document, operation, kind)
     if isinstance(operation, InsertItem | MoveItem):
         return _change_items(document, operation, kind)
     return _checked_part(document, operation, kind)

@@ -9,9 +9,18 @@ from pydantic import JsonValue
 
 from crdt_board.checkpoints import AddElement, Decide, PatchOp, Propose, SetValue, SpliceRange
 from crdt_board.document import Document
+from crdt_board.layout import FieldKind
 from crdt_board.limits import Limits
 from crdt_board.rules import SIZED_KINDS, FieldRules, Problem, rules_of
 from crdt_board.wire_values import check_wire, child_path
+
+_FITTING: dict[type[PatchOp], FieldKind] = {
+    AddElement: "set",
+    Propose: "candidates",
+    Decide: "strict",
+    SpliceRange: "list",
+}
+"""The kinds of fields whose values these operations write."""
 
 
 def check_patch(document: Document, operations: Iterable[PatchOp]) -> None:
@@ -51,6 +60,8 @@ def outgrown(document: Document, before: Mapping[str, int], limits: Limits) -> P
 
     The model's own sizes are looked at by `crdt_board.validity.refusal_of`.
     """
+    if not before:
+        return None
     rules = rules_of(document.layout)
     for path, size_before in sorted(before.items()):
         field, size = rules.at(path), _size(document, path)
@@ -65,14 +76,9 @@ def outgrown(document: Document, before: Mapping[str, int], limits: Limits) -> P
 def _has_rules(field: FieldRules, operation: PatchOp) -> bool:
     """Whether the operation is one for this kind of field, so that its values are those of the field."""
     kind = field.field.kind
-    fitting: dict[type[PatchOp], tuple[str, ...]] = {
-        SetValue: ("dict", "records") if getattr(operation, "key", None) is not None else ("scalar", "max", "min"),
-        AddElement: ("set",),
-        Propose: ("candidates",),
-        Decide: ("strict",),
-        SpliceRange: ("list",),
-    }
-    return kind in fitting.get(type(operation), ())
+    if isinstance(operation, SetValue):
+        return kind in (("scalar", "max", "min") if operation.key is None else ("dict", "records"))
+    return _FITTING.get(type(operation)) == kind
 
 
 def _values(operation: PatchOp) -> Iterator[tuple[str, str, JsonValue]]:

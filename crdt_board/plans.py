@@ -15,7 +15,7 @@ from crdt_board.journal import Entry, EntryKind, make_entry, pack_updates
 from crdt_board.loading import LoadedBoard
 from crdt_board.paths import field_of
 from crdt_board.store.contract import Append, KeyRecord, SchemaRecord
-from crdt_board.validity import Unfolded
+from crdt_board.validity import NOTHING_UNFOLDED, Unfolded
 
 SEVERAL = object()
 """The source of an entry of several peers."""
@@ -97,6 +97,8 @@ def append_request(
 
 def unfolded_by(plans: Sequence[Plan], origin: str) -> Unfolded:
     """What these plans change, and what of it was not written by the replica ``origin``."""
+    if not plans:
+        return NOTHING_UNFOLDED
     strange = [plan for plan in plans if not plan.origin or plan.origin != origin]
     fields, others = (frozenset(field_of(path) for plan in each for path in plan.paths) for each in (plans, strange))
     return Unfolded(len(plans), fields, others)

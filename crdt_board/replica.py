@@ -371,7 +371,7 @@ class Replica:
             if replica is not None and not replica._receiving:
                 replica._captured.append(event.update)
 
-        self.document.doc.observe(capture)
+        self._capturing = self.document.doc._doc.observe(capture)  # on the inner type: see `Document.capture`
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,10 +196,12 @@ class Rules:
 
 def rules_of(layout: Layout) -> Rules:
     """The rules of a layout, shared by all that use an equal one."""
-    found = _known.pop(layout.fingerprint, None) or Rules(layout)
-    _known[layout.fingerprint] = found
-    while len(_known) > _RULES_KEPT:
-        _known.popitem(last=False)
+    found = _known.get(layout.fingerprint)
+    if found is None:
+        found = _known[layout.fingerprint] = Rules(layout)
+        if len(_known) > _RULES_KEPT:
+            _known.popitem(last=False)
+    _known.move_to_end(layout.fingerprint)
     return found
 
 

@@ -82,6 +82,8 @@ class ScratchTimes:
 
     def due_at(self) -> int | None:
         """When something runs out next, in milliseconds since 1970; None when nothing does."""
+        if not self.fields:
+            return None
         return min((due for times in self.fields.values() if (due := times.due_at()) is not None), default=None)
 
     def due(self, now_ms: int, limit: int) -> list[Due]:

@@ -153,8 +153,7 @@ class Touched:
             if depth > self._deepest[0]:
                 self._deepest = (depth, root)
             # [measured] text beyond ASCII in a list shows as an insertion of nothing, and reading the list never ends.
-            parts = event.delta if type(event).__name__ == "ArrayEvent" else []
-            if any(part.get("insert") == [] for part in parts):
+            if type(event).__name__ == "ArrayEvent" and any(part.get("insert") == [] for part in event.delta):
                 self._unreadable = root
 
 

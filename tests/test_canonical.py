@@ -9,7 +9,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdt_board.canonical import SAFE_INTEGER, canonical_json
+from crdt_board.canonical import SAFE_INTEGER, canonical_json, json_writer
 
 SCALARS = (
     st.none()
@@ -27,6 +27,19 @@ VALUES = st.recursive(
 def test_the_bytes_are_those_of_rfc_8785(value: object) -> None:
     """Both ways of writing give the bytes of the reference implementation, whatever the value."""
     assert canonical_json(value) == rfc8785.dumps(value)  # type: ignore[arg-type]
+
+
+@given(value=VALUES, ensure_ascii=st.booleans(), sort_keys=st.booleans())
+def test_a_writer_writes_what_dumps_does(value: object, ensure_ascii: bool, sort_keys: bool) -> None:
+    """A writer that is made once gives the text of `json.dumps`, whatever the value."""
+    wanted = json.dumps(value, ensure_ascii=ensure_ascii, sort_keys=sort_keys, separators=(",", ":"))
+    assert json_writer(ensure_ascii=ensure_ascii, sort_keys=sort_keys)(value) == wanted
+
+
+def test_a_writer_needs_no_c_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Python has no encoder in C, a writer writes the same."""
+    monkeypatch.setattr("json.encoder.c_make_encoder", None)
+    assert json_writer(sort_keys=True)({"b": [1, "ö"], "a": None}) == '{"a":null,"b":[1,"\\u00f6"]}'
 
 
 @given(value=VALUES)

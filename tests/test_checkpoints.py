@@ -16,6 +16,7 @@ from crdt_board.checkpoints import (
     CommitRequest,
     PatchOp,
     Pointer,
+    checkpoint_hash,
     decode_checkpoint,
     encode_checkpoint,
     is_intact,
@@ -42,6 +43,13 @@ CONTENT: dict[str, Any] = {
     "trace": "artifact:sha256:00",
     "handoff": ["writer"],
 }
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
 
 CHANGES: dict[str, Any] = {
     "board_id": "job-885",
@@ -84,6 +92,22 @@ def test_an_encoded_checkpoint_comes_back() -> None:
     decoded = decode_checkpoint(encode_checkpoint(checkpoint))
     assert decoded == checkpoint
     assert is_intact(decoded)
+
+
+@given(output=JSON, confidence=st.none() | st.integers(0, 1) | st.floats(0, 1), handoff=JSON)
+def test_what_is_hashed_and_kept_is_what_pydantic_dumps(output: Any, confidence: float | None, handoff: Any) -> None:
+    """The hash and the JSON of a checkpoint are those of its dump, whatever it carries."""
+    given_content = CONTENT | {"output": output, "confidence": confidence, "handoff": handoff}
+    checkpoint = make_checkpoint(**given_content)
+    assert checkpoint.hash == checkpoint_hash(Checkpoint(hash="", **given_content).model_dump(mode="json"))
+    kept = checkpoint.model_dump(mode="json", exclude_defaults=True)
+    assert encode_checkpoint(checkpoint) == json.dumps(kept, sort_keys=True, separators=(",", ":"))
+
+
+def test_what_is_absent_is_not_kept() -> None:
+    """An attribute that has its default takes no room in the journal."""
+    absent = dict.fromkeys(["output", "confidence", "trace", "handoff", "merged_from"]) | {"fields": (), "tags": ()}
+    assert not json.loads(encode_checkpoint(make_checkpoint(**(CONTENT | absent)))).keys() & absent.keys()
 
 
 def test_a_checkpoint_never_changes() -> None:

@@ -79,6 +79,8 @@ class Ledger:
 
     def refresh(self, content: pycrdt.Map[Any]) -> Ledger:
         """Read again what was touched."""
+        if not self._stale:
+            return self
         stale, self._stale = self._stale, set()
         for key in stale:
             prefix, _, name = key.partition(":")
@@ -86,7 +88,7 @@ class Ledger:
             if kind is None:
                 continue
             self._replace(kind, name, _read(kind, key, content.get(key)))
-        if stale and len(self._deadlines) > _DEADLINES_SPARE + 2 * len(self):
+        if len(self._deadlines) > _DEADLINES_SPARE + 2 * len(self):
             self._forget_former_deadlines()
         return self
 

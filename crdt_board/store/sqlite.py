@@ -367,10 +367,10 @@ def _append(connection: sqlite3.Connection, request: Append) -> AppendResult:
             "commits": len(request.checkpoints),
             "checkpoint_hash": newest,
         },
-    ).fetchall()
+    ).rowcount
     if not moved:
         return HeadMoved(head=_current_head(connection, request.board_id))
-    ((board, version),) = moved
+    board, version = connection.execute(_SQL["moved_head"], {"board_id": request.board_id}).fetchone()
     assert not request.checkpoints or request.checkpoints[-1].version == version, (request.board_id, version)
     connection.executemany(_SQL["insert_entry"], [rows.write_entry(board, entry) for entry in request.entries])
     for made in request.checkpoints:

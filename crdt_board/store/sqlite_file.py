@@ -22,7 +22,7 @@ import stat
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import aiosqlite
 
@@ -91,7 +91,11 @@ class _Connection(aiosqlite.Connection):
 
     async def run(self, work: Work[T]) -> T:
         """What ``work`` returns or raises. When cancelled, ``work`` still runs to its end."""
-        return cast(T, await self._execute(lambda: work(self._conn)))  # type: ignore[no-untyped-call]
+        if not self._running:
+            raise ValueError("the connection was closed")
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._tx.put_nowait((answer, partial(work, self._conn)))
+        return await answer
 
 
 class SqliteFile:
@@ -99,6 +103,7 @@ class SqliteFile:
 
     def __init__(self, path: Path, synchronous: Synchronous) -> None:
         self._path = path
+        self._files = (str(path), f"{path}-wal")
         self._synchronous = synchronous
         self._closed = False
         self._closing = asyncio.Lock()
@@ -219,7 +224,7 @@ class SqliteFile:
     def _find_identity(self) -> tuple[int, ...]:
         """Which files the path leads to: the database, and the write-ahead log that holds its newest part."""
         found: list[int] = []
-        for path in (self._path, f"{self._path}-wal"):
+        for path in self._files:
             try:
                 status = os.stat(path)
             except OSError:

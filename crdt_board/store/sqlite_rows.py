@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, get_args
 
+from crdt_board.canonical import json_writer
 from crdt_board.checkpoints import Checkpoint, decode_checkpoint
 from crdt_board.errors import BoardCorrupt
 from crdt_board.journal import Entry, EntryKind
@@ -23,6 +24,8 @@ from crdt_board.store.contract import (
     StoredSizes,
     Tombstone,
 )
+
+_paths_json = json_writer(ensure_ascii=False)
 
 Row = Sequence[Any]
 T = TypeVar("T")
@@ -110,7 +113,7 @@ def write_entry(board: int, entry: Entry) -> Mapping[str, object]:
         "kind": KINDS.index(entry.kind),
         "author": entry.author,
         "time_ms": entry.time_ms,
-        "paths": json.dumps(entry.paths, ensure_ascii=False, separators=(",", ":")),
+        "paths": _paths_json(entry.paths),
         "checkpoint": entry.checkpoint,
         "payload": entry.payload,
         "hash": bytes.fromhex(entry.hash),
