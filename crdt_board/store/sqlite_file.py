@@ -22,7 +22,7 @@ import stat
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import aiosqlite
 
@@ -91,11 +91,7 @@ class _Connection(aiosqlite.Connection):
 
     async def run(self, work: Work[T]) -> T:
         """What ``work`` returns or raises. When cancelled, ``work`` still runs to its end."""
-        if not self._running:
-            raise ValueError("the connection was closed")
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._tx.put_nowait((answer, partial(work, self._conn)))
-        return await answer
+        return cast(T, await self._execute(lambda: work(self._conn)))  # type: ignore[no-untyped-call]
 
 
 class SqliteFile:
