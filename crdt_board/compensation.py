@@ -81,7 +81,9 @@ def _put_back(document: Document, undo: PutBack) -> None:
     if not isinstance(content, pycrdt.Map):
         return
     if undo.value is not MISSING:
-        content[undo.key] = undo.value if isinstance(undo.value, bytes | bytearray) else document_wire(undo.value)
+        # pycrdt gives bytes as a bytearray, which it does not take.
+        is_bytes = isinstance(undo.value, bytes | bytearray)
+        content[undo.key] = bytes(undo.value) if is_bytes else document_wire(undo.value)
     elif undo.key in content:
         del content[undo.key]
 

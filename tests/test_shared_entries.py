@@ -11,7 +11,7 @@ import pycrdt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from crdt_board import BoardModel
 from crdt_board.applying import Lessons
@@ -223,3 +223,20 @@ def test_groups_keep_order_and_authors(submissions: list[Submission], watched: s
         if len({each.source for each in group}) > 1:
             assert not apart
             assert all(each.is_shared and not each.is_difference and each.source not in watched for each in group)
+
+
+class Loose(BoardModel):
+    anything: JsonValue = None
+
+
+async def test_bytes_are_put_back_where_something_else_is_refused() -> None:
+    """H3: a guest that replaces bytes, which a stock client may write, by what is refused does not stop the board."""
+    async with BoardHost(MemoryStore()) as host, host.board(BOARD) as engine:
+        await engine.join(Loose.board_layout())
+        guest = Guest(engine)
+        raw = await guest.submit(guest.edit(lambda: guest.map("state").update({"anything": b"raw"})))
+        assert raw == Receipt(seq=1)
+        bad = await guest.submit(guest.edit(lambda: guest.map("state").update({"anything": pycrdt.Map({"a": 1})})))
+        assert (bad.error, len(bad.rejected)) == (None, 1)
+        kept: bytes = await engine.read(lambda document: bytes(document.root("state")["anything"]))
+        assert kept == b"raw"
