@@ -23,6 +23,8 @@ from support.waiting import DEADLINE_SECONDS, eventually
 
 LAYOUT = type("Draft", (BoardModel,), {"__annotations__": {"draft": Text}}).board_layout()
 
+TALKATIVE = (sys.executable, "-c", "print('welcome ' * 10, flush=True); __import__('time').sleep(600)")
+
 
 def snapshot(characters: int = 200_000) -> tuple[bytes, str]:
     """The bytes of a board with a text of random letters, and the checksum of its state."""
@@ -83,6 +85,70 @@ async def test_a_process_that_dies_over_a_snapshot_is_replaced(caplog: pytest.Lo
     await process.aclose()
 
 
+async def test_a_process_that_hangs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """One that is stopped holds up neither the snapshots of other boards for ever nor the end of the server."""
+    process = SnapshotProcess()
+    data, checksum = snapshot()
+    for hurries in (False, True):
+        assert await process.compress(data, LAYOUT, checksum) is not None
+        child, patience = process._process, process._patience
+        assert child is not None
+        os.kill(child.pid, signal.SIGSTOP)
+        if not hurries:
+            process._patience = snapshot_process._Patience(0.1, 0.0)
+        asked = asyncio.create_task(process.compress(data, LAYOUT, checksum))
+        if hurries:
+            await asyncio.sleep(0.05)
+            process.hurry()
+        async with asyncio.timeout(snapshot_process._PATIENCE.seconds - 5.0):
+            assert await asked is None
+        assert "did not answer" in caplog.text
+        assert child.returncode == -signal.SIGKILL
+        process._patience = patience
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await process.aclose()
+
+
+async def test_a_process_that_has_ended_unasked_costs_no_snapshot() -> None:
+    """Whoever kills it while nobody asks it does not take the next snapshot away."""
+    process = SnapshotProcess()
+    data, checksum = snapshot()
+    assert await process.compress(data, LAYOUT, checksum) is not None
+    child = process._process
+    assert child is not None
+    child.kill()
+    await child.wait()
+    assert await process.compress(data, LAYOUT, checksum) is not None
+    await process.aclose()
+
+
+async def test_what_tells_the_server_to_stop_does_not_end_the_process() -> None:
+    """A service manager signals all processes of a service at once; the last snapshots are still to be taken."""
+    process = SnapshotProcess()
+    data, checksum = snapshot()
+    assert await process.compress(data, LAYOUT, checksum) is not None
+    child = process._process
+    assert child is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(child.pid, number)
+    assert await process.compress(data, LAYOUT, checksum) is not None
+    assert process._process is child
+    await process.aclose()
+
+
+async def test_files_where_the_server_was_started_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `zlib.py` in somebody's folder is no module of the process, as it is none of the server."""
+    (tmp_path / "zlib.py").write_text("raise SystemExit(3)")
+    (tmp_path / "signal.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    process = SnapshotProcess()
+    data, checksum = snapshot()
+    assert await process.compress(data, LAYOUT, checksum) is not None
+    await process.aclose()
+
+
 async def test_a_question_that_is_given_up_leaves_no_answer_to_the_next() -> None:
     """Cancelled in the middle, the process ends, and the next question is answered by another one."""
     process = SnapshotProcess()
@@ -112,9 +178,9 @@ async def test_a_process_that_nobody_asks_ends(monkeypatch: pytest.MonkeyPatch) 
     await process.aclose()
 
 
-@pytest.mark.parametrize("command", [("no-such-program",), (sys.executable, "-c", "")])
+@pytest.mark.parametrize("command", [("no-such-program",), (sys.executable, "-c", ""), TALKATIVE])
 async def test_without_another_process(monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
-    """Where none can be started a thread does it; one that ends at once is no answer, and nothing hangs."""
+    """Where none can be started a thread does it; one that ends at once or talks is no answer, and nothing hangs."""
     monkeypatch.setattr(snapshot_process, "_COMMAND", command)
     process = SnapshotProcess()
     data, checksum = snapshot()
@@ -145,3 +211,23 @@ async def test_the_process_ends_with_the_server(server: ServerProcess, kills: bo
     await server.start()
     async with connect(server.url, "large", Report, agent="reader") as board:
         assert len(board.state.draft) == 800_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_process_that_hangs_does_not_keep_the_server(server: ServerProcess) -> None:
+    """Stopped in the middle of a snapshot, it neither stays nor makes the server stay, and everything is there."""
+    async with connect(server.url, "large", Report, agent="writer") as board:
+        board.state.draft.append("x" * 200_000)
+        for _ in range(3):
+            board.state.draft.append("x" * 200_000)
+            await board.flush(DEADLINE_SECONDS)
+        child = (await eventually(lambda: children_of(server.pid), "the server has started it"))[0]
+        os.kill(child, signal.SIGSTOP)
+        for _ in range(4):
+            board.state.draft.append("x" * 200_000)
+            await board.flush(DEADLINE_SECONDS)
+    assert await server.terminate() == 0
+    assert not Path(f"/proc/{child}").exists()
+    await server.start()
+    async with connect(server.url, "large", Report, agent="reader") as board:
+        assert len(board.state.draft) == 1_600_000

@@ -94,7 +94,10 @@ async def serve(
             server_header=False,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
-        await _Server(settings).serve(sockets=[listening])
+        try:
+            await _Server(settings).serve(sockets=[listening])
+        finally:
+            snapshots.hurry()
 
 
 class _Server(uvicorn.Server):

@@ -12,7 +12,8 @@ import contextlib
 import logging
 import sys
 from asyncio.subprocess import PIPE, Process
-from typing import BinaryIO
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple
 
 from crdt_board.layout import Layout
 from crdt_board.loading import compress_snapshot
@@ -21,18 +22,42 @@ from crdt_board.snapshots import compress_in_thread
 _SMALL_BYTES = 64 * 1024
 """Up to here a thread does it, in less than what a way to another process and back takes at worst."""
 
-_COMMAND = (
-    sys.executable,
-    "-c",
-    "import os; os.nice(10); from crdt_board_server.snapshot_process import main; main()",
-)
-"""It gives way to the server from its first import on."""
+_PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+import os, signal
+for number in signal.SIGTERM, signal.SIGINT:
+    signal.signal(number, signal.SIG_IGN)
+os.nice(10)
+from crdt_board_server.snapshot_process import main
+main()
+"""
+_COMMAND = (sys.executable, "-c", _PROGRAM.format(path=sys.path))
+"""It gives way to the server from its first import on, and imports what the server does, not what lies where it was
+started. It is the server's to end, which may need it when both are told to stop."""
 
 _IDLE_SECONDS = 60.0
 """After so long without a question it ends, and gives back some 60 MB."""
 
 _LENGTH_BYTES = 8
 _END_SECONDS = 2.0
+
+
+class _Patience(NamedTuple):
+    """How long an answer may take. A million bytes of small items take a second of the processor [measured]."""
+
+    seconds: float
+    seconds_per_million_bytes: float
+
+    def with_bytes(self, size: int) -> float:
+        return self.seconds + self.seconds_per_million_bytes * size / 1_000_000
+
+
+_PATIENCE = _Patience(20.0, 5.0)
+"""Of a machine that has other things to do; beyond it the process hangs, and nobody else's snapshot is taken."""
+
+_LAST_PATIENCE = _Patience(5.0, 1.0)
+"""While the server stops, and whoever stops it waits."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +70,12 @@ class SnapshotProcess:
         self._turn = asyncio.Lock()
         self._asked_at = 0.0
         self._rest: asyncio.Task[None] | None = None
+        self._patience = _PATIENCE
+        self._limit: tuple[asyncio.Timeout, int] | None = None  # of the question under way, and its bytes
         self._closed = False
 
     async def compress(self, data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
-        """As `compress_snapshot`; None also when the process came to an end over it. Once closed, in a thread.
+        """As `compress_snapshot`; None also when the process ended or hung over it. Once closed, in a thread.
 
         Cancelling ends the process: the next snapshot gets another one.
         """
@@ -58,6 +85,14 @@ class SnapshotProcess:
                 if process is not None:
                     return await self._ask(process, data, layout, expected_checksum)
         return await compress_in_thread(data, layout, expected_checksum)
+
+    def hurry(self) -> None:
+        """The server is stopping: wait less for a process that hangs."""
+        self._patience = _LAST_PATIENCE
+        if self._limit is not None and not self._limit[0].expired():
+            timeout, size = self._limit
+            last = asyncio.get_running_loop().time() + self._patience.with_bytes(size)
+            timeout.reschedule(min(last, timeout.when() or last))
 
     async def aclose(self) -> None:
         """End the process. Idempotent."""
@@ -71,6 +106,9 @@ class SnapshotProcess:
         if self._closed:
             return None
         self._asked_at = asyncio.get_running_loop().time()
+        if self._process is not None and self._process.returncode is not None:
+            logger.warning("the process that loads snapshots back ended with code %d", self._process.returncode)
+            await self._end()
         if self._process is None:
             try:
                 # In a session of its own: a Ctrl-C is for the server, which then ends it.
@@ -92,25 +130,27 @@ class SnapshotProcess:
                     await self._end()
 
     async def _ask(self, process: Process, data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        answered = False
+        parts = layout.model_dump_json().encode(), expected_checksum.encode(), data
+        size = len(data)
         try:
-            for part in (layout.model_dump_json().encode(), expected_checksum.encode(), data):
-                process.stdin.write(len(part).to_bytes(_LENGTH_BYTES))
-                process.stdin.write(part)
-            await process.stdin.drain()
-            length = int.from_bytes(await process.stdout.readexactly(_LENGTH_BYTES))
-            compressed = await process.stdout.readexactly(length)
-            answered = True
-        except (OSError, asyncio.IncompleteReadError):
-            code = await process.wait()
-            logger.error("the process that loads snapshots back ended with code %d", code)
-            return None
-        finally:
-            if not answered:
-                await self._end()
-        return compressed or None
+            async with asyncio.timeout(self._patience.with_bytes(size)) as timeout:
+                self._limit = timeout, size
+                try:
+                    return await _answered(process, parts) or None
+                finally:
+                    self._limit = None
+        except TimeoutError:
+            logger.error("the process that loads snapshots back did not answer over %d bytes, and is ended", size)
+            _kill(process)
+            await self._end()
+        except (OSError, EOFError):
+            await self._end()
+            logger.error("the process that loads snapshots back ended with code %d", process.returncode)
+        except BaseException:  # cancelled, perhaps again while it ends
+            _kill(process)
+            await self._end()
+            raise
+        return None
 
     async def _end(self) -> None:
         process, self._process = self._process, None
@@ -118,13 +158,33 @@ class SnapshotProcess:
             return
         assert process.stdin is not None
         process.stdin.close()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_END_SECONDS):
                 await process.wait()
-                return
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        except TimeoutError:
+            pass
+        finally:
+            _kill(process)
         await process.wait()
+
+
+async def _answered(process: Process, question: Sequence[bytes]) -> bytes:
+    """Raises EOFError when it says what is no answer, or nothing any more."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for part in question:
+        process.stdin.write(len(part).to_bytes(_LENGTH_BYTES))
+        process.stdin.write(part)
+    length = int.from_bytes(await process.stdout.readexactly(_LENGTH_BYTES))
+    if length > 2 * len(question[-1]):
+        raise EOFError(f"an answer of {length} bytes")
+    return await process.stdout.readexactly(length)
+
+
+def _kill(process: Process) -> None:
+    """Stopped processes, too. Does nothing to one that has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
 
 
 def serve_snapshots(questions: BinaryIO, answers: BinaryIO) -> None:
