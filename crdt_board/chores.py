@@ -18,6 +18,9 @@ from crdt_board.tail import Tail
 
 _CLOSING_SNAPSHOT_ENTRIES = 64
 _CLOSING_SNAPSHOT_BYTES = 32 * 1024
+_PAUSE_SECONDS_MAX = 60.0
+"""Between two snapshots, however long the first one took or waited for its turn: opening after a crash reads what was
+written meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -84,4 +87,5 @@ class Chores:
     async def _save_captured(self, captured: snapshots.CapturedBoard, began: float) -> None:
         await snapshots.save(self._store, self._tail.board_id, captured, self._limits, self._compress)
         now = asyncio.get_running_loop().time()
-        self._snapshot_at = now + (now - began) * (1 / self._limits.snapshot_time_share - 1)
+        pause = (now - began) * (1 / self._limits.snapshot_time_share - 1)
+        self._snapshot_at = now + min(pause, _PAUSE_SECONDS_MAX)
