@@ -36,8 +36,8 @@ class Planned(Protocol):
 class Poisoned(Exception):
     """The document must be rebuilt without some of ``updates``: one of them makes yrs panic.
 
-    With ``error`` it is known that all of them must go, and why. With ``suspect`` none of them need to, but those of
-    this source must be applied one by one. ``several``: they are of several sources, which must be told apart first.
+    With ``error`` it is known that all of them must go, and why. With ``suspect`` none of them need to, but what this
+    source sent must be applied one by one. ``several``: they are of several sources, which must be told apart first.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class Lessons:
         if poisoned.several:
             return replace(self, apart=True)
         if poisoned.suspect is not None:
-            return self
+            # The others in this batch, too: more of them may be guilty, even more than are watched at a time, and to
+            # rebuild the document for each of them takes longer.
+            return replace(self, one_by_one=True)
         error, refused = poisoned.error, dict(self.refused)
         if self.one_by_one or error is not None:
             found = error or MalformedUpdate("an update that the CRDT engine cannot apply")

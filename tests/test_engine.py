@@ -12,6 +12,7 @@ from typing import Any
 import pycrdt
 import pytest
 
+from crdt_board import chores
 from crdt_board.checkpoints import Checkpoint, CommitRequest, DropKey, PatchOp, SetValue, is_intact
 from crdt_board.clock import ManualClock
 from crdt_board.document import Document
@@ -38,6 +39,7 @@ from crdt_board.submissions import Receipt, Submission
 from crdt_board.testing.faults import FaultyStore
 from crdt_board.updates import decode_state_vector
 from crdt_board.varint import write_varuint
+from support.waiting import DEADLINE_SECONDS
 
 LAYOUT = Layout(
     title="Notes",
@@ -605,6 +607,21 @@ async def test_the_state_of_every_version_can_be_read() -> None:
             assert state == {"budget": number, "draft": "".join(str(n % 10) for n in range(1, number + 1))}
         with pytest.raises(NotFound, match="21"):
             await engine.history.state_at(21)
+
+
+async def test_a_board_that_falls_silent_gets_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written while no snapshot might be taken is in one soon, however long the last one took, and though
+    nothing is written any more."""
+    monkeypatch.setattr(chores, "_PAUSE_SECONDS_MAX", 0.3)
+    store = Shared()
+    limits = replace(DEFAULT_LIMITS, snapshot_every_entries=1, snapshot_time_share=1e-9)
+    async with opened(store, limits=limits) as engine:
+        peer = Peer(engine)
+        for letter in "abc":
+            await peer.send(peer.edit(letter))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while engine.seq not in await store.snapshot_seqs(engine.board_id):
+                await asyncio.sleep(0.01)
 
 
 async def test_a_bad_snapshot_costs_time_only() -> None:
