@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from crdt_board import snapshots
+from crdt_board.document import Document
 from crdt_board.headroom import Headroom
 from crdt_board.history.upkeep import Upkeep
 from crdt_board.limits import Limits
@@ -29,8 +30,16 @@ class Chores:
     """The chores of one board, in tasks of their own where they take long. It listens to the board's tail."""
 
     def __init__(
-        self, tail: Tail, store: Store, head: BoardHead, *, limits: Limits, compress: snapshots.Compress
+        self,
+        tail: Tail,
+        store: Store,
+        head: BoardHead,
+        *,
+        limits: Limits,
+        compress: snapshots.Compress,
+        between_batches: Callable[[Callable[[Document], None]], object],
     ) -> None:
+        """``between_batches`` has something done when the document holds durable content only."""
         self._tail = tail
         self._store = store
         self._compress = compress
@@ -38,13 +47,19 @@ class Chores:
         self._headroom = Headroom(limits)
         self._snapshot_task: asyncio.Task[None] | None = None
         self._snapshot_at = -math.inf
+        self._between_batches = between_batches
+        self._look_again: asyncio.TimerHandle | None = None
+        self._has_ended = False
         self._upkeep = Upkeep(store, head, limits)
         tail.on_taken_in = self._upkeep.count
         tail.on_appended = self._snapshot_when_due
         self._warn()
 
     async def end_upkeep(self) -> None:
-        """Stop looking after the stored past. Idempotent."""
+        """Stop looking after the stored past, and whether a snapshot is due. Idempotent."""
+        self._has_ended = True
+        if self._look_again is not None:
+            self._look_again.cancel()
         await self._upkeep.close()
 
     async def last_snapshot(self) -> None:
@@ -58,14 +73,20 @@ class Chores:
         ):
             await self._save()
 
-    def _snapshot_when_due(self) -> None:
+    @property
+    def _is_due(self) -> bool:
         loaded, limits = self._tail.loaded, self._limits
-        if (
+        return (
             loaded.entries_since_snapshot >= limits.snapshot_every_entries
             or loaded.bytes_since_snapshot >= limits.snapshot_every_bytes
-        ) and self._may_take_time():
+        )
+
+    def _snapshot_when_due(self) -> None:
+        if self._is_due and self._may_take_time():
             self._warn()
             self._snapshot_task = asyncio.create_task(self._save(), name=f"snapshot-{self._tail.board_id}")
+        elif self._is_due:
+            self._look_when_it_may()
 
     def _warn(self) -> None:
         """Log what is near a bound, once; as often as there is a snapshot, since one is far shorter than the last fifth
@@ -86,6 +107,19 @@ class Chores:
 
     async def _save_captured(self, captured: snapshots.CapturedBoard, began: float) -> None:
         await snapshots.save(self._store, self._tail.board_id, captured, self._limits, self._compress)
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         pause = (now - began) * (1 / self._limits.snapshot_time_share - 1)
         self._snapshot_at = now + min(pause, _PAUSE_SECONDS_MAX)
+        if self._is_due:
+            self._look_when_it_may()
+
+    def _look_when_it_may(self) -> None:
+        """Once the pause is over: perhaps nothing is written then that would have it looked."""
+        loop = asyncio.get_running_loop()
+        if self._look_again is None and not self._has_ended and self._snapshot_at > loop.time():
+            self._look_again = loop.call_at(self._snapshot_at, self._between_batches, self._snapshot_if_due)
+
+    def _snapshot_if_due(self, _document: Document) -> None:
+        self._look_again = None
+        self._snapshot_when_due()

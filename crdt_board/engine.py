@@ -99,7 +99,9 @@ class Engine:
         self._expiry = Expiry(tail, clock, limits)
         self._deadlines = Deadlines(clock, self._let_run_out)
         self._deadlines.watch(tail.loaded.document)
-        self._chores = Chores(tail, store, head, limits=limits, compress=compress)
+        self._chores = Chores(
+            tail, store, head, limits=limits, compress=compress, between_batches=self._look_between_batches
+        )
         client_ids.on_taken = self.refresh
         self._task = asyncio.create_task(self._run(), name=f"writer-{head.board_id}")
 
@@ -484,6 +486,12 @@ class Engine:
             answer: asyncio.Future[Coordinated] = asyncio.get_running_loop().create_future()
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
             self._put(CoordinationItem(NOBODY, (), answer))
+
+    def _look_between_batches(self, look: Callable[[Document], None]) -> None:
+        if not self._closing:
+            item, answer = read_item(look)
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+            self._put(item)
 
     def _put(self, item: InboxItem) -> None:
         self._inbox.put(item)
