@@ -48,7 +48,7 @@ class SnapshotProcess:
         self._closed = False
 
     async def compress(self, data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
-        """As `compress_snapshot`; None also when the process came to an end over it. Once closed, in a thread.
+        """As `compress_snapshot`; None also when the process came to an end over it. In a thread once this is closed.
 
         Cancelling ends the process: the next snapshot gets another one.
         """
@@ -56,12 +56,18 @@ class SnapshotProcess:
             async with self._turn:
                 process = await self._started()
                 if process is not None:
-                    return await self._ask(process, data, layout, expected_checksum)
+                    answer = await self._ask(process, data, layout, expected_checksum)
+                    if not self._closed:
+                        return answer
         return await compress_in_thread(data, layout, expected_checksum)
 
     async def aclose(self) -> None:
-        """End the process. Idempotent."""
+        """End the process, in the middle of a question too: it may get no time, and a server has to stop soon. What is
+        asked is answered all the same. Idempotent."""
         self._closed = True
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
         async with self._turn:
             if self._rest is not None:
                 self._rest.cancel()
@@ -105,7 +111,8 @@ class SnapshotProcess:
             answered = True
         except (OSError, asyncio.IncompleteReadError):
             code = await process.wait()
-            logger.error("the process that loads snapshots back ended with code %d", code)
+            if not self._closed:
+                logger.error("the process that loads snapshots back ended with code %d", code)
             return None
         finally:
             if not answered:
