@@ -71,8 +71,8 @@ async def serve(
 
     Everything that was acknowledged is durable then; connections are closed with a code that says to try again.
     """
+    snapshots = SnapshotProcess()
     async with (
-        contextlib.aclosing(SnapshotProcess()) as snapshots,
         BoardHost(
             store,
             artifacts=artifacts,
@@ -81,6 +81,7 @@ async def serve(
             limits=limits,
             compress=snapshots.compress,
         ) as host,
+        contextlib.aclosing(snapshots),  # first: the last snapshots are taken in a thread
     ):
         loopback = ipaddress.ip_address(listening.getsockname()[0]).is_loopback
         peers = Peers(Rooms(host), limits, Origins(allowed, loopback=loopback))
@@ -94,10 +95,7 @@ async def serve(
             server_header=False,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
-        try:
-            await _Server(settings).serve(sockets=[listening])
-        finally:
-            snapshots.hurry()
+        await _Server(settings).serve(sockets=[listening])
 
 
 class _Server(uvicorn.Server):

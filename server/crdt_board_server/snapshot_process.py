@@ -56,9 +56,6 @@ class _Patience(NamedTuple):
 _PATIENCE = _Patience(20.0, 5.0)
 """Of a machine that has other things to do; beyond it the process hangs, and nobody else's snapshot is taken."""
 
-_LAST_PATIENCE = _Patience(5.0, 1.0)
-"""While the server stops, and whoever stops it waits."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -71,11 +68,10 @@ class SnapshotProcess:
         self._asked_at = 0.0
         self._rest: asyncio.Task[None] | None = None
         self._patience = _PATIENCE
-        self._limit: tuple[asyncio.Timeout, int] | None = None  # of the question under way, and its bytes
         self._closed = False
 
     async def compress(self, data: bytes, layout: Layout, expected_checksum: str) -> bytes | None:
-        """As `compress_snapshot`; None also when the process ended or hung over it. Once closed, in a thread.
+        """As `compress_snapshot`; None also when the process ended or hung over it. In a thread once this is closed.
 
         Cancelling ends the process: the next snapshot gets another one.
         """
@@ -83,20 +79,17 @@ class SnapshotProcess:
             async with self._turn:
                 process = await self._started()
                 if process is not None:
-                    return await self._ask(process, data, layout, expected_checksum)
+                    answer = await self._ask(process, data, layout, expected_checksum)
+                    if not self._closed:
+                        return answer
         return await compress_in_thread(data, layout, expected_checksum)
 
-    def hurry(self) -> None:
-        """The server is stopping: wait less for a process that hangs."""
-        self._patience = _LAST_PATIENCE
-        if self._limit is not None and not self._limit[0].expired():
-            timeout, size = self._limit
-            last = asyncio.get_running_loop().time() + self._patience.with_bytes(size)
-            timeout.reschedule(min(last, timeout.when() or last))
-
     async def aclose(self) -> None:
-        """End the process. Idempotent."""
+        """End the process, in the middle of a question too: it may get no time, and a server has to stop soon. What is
+        asked is answered all the same. Idempotent."""
         self._closed = True
+        if self._process is not None:
+            _kill(self._process)
         async with self._turn:
             if self._rest is not None:
                 self._rest.cancel()
@@ -133,19 +126,16 @@ class SnapshotProcess:
         parts = layout.model_dump_json().encode(), expected_checksum.encode(), data
         size = len(data)
         try:
-            async with asyncio.timeout(self._patience.with_bytes(size)) as timeout:
-                self._limit = timeout, size
-                try:
-                    return await _answered(process, parts) or None
-                finally:
-                    self._limit = None
+            async with asyncio.timeout(self._patience.with_bytes(size)):
+                return await _answered(process, parts) or None
         except TimeoutError:
             logger.error("the process that loads snapshots back did not answer over %d bytes, and is ended", size)
             _kill(process)
             await self._end()
         except (OSError, EOFError):
             await self._end()
-            logger.error("the process that loads snapshots back ended with code %d", process.returncode)
+            if not self._closed:
+                logger.error("the process that loads snapshots back ended with code %d", process.returncode)
         except BaseException:  # cancelled, perhaps again while it ends
             _kill(process)
             await self._end()
