@@ -199,8 +199,8 @@ def to_markdown(results: Mapping[str, Result], folder: str) -> str:
         lines.append(f"- **without a result**: {', '.join(map(_name, missing))}")
     lines += ["", "| suite | commit | load at the start | command |", "|---|---|---:|---|"]
     for program, result in results.items():
-        load = result["machine"].partition(", load ")[2].partition(" ")[0]
-        told = (result["commit"], load, f"`{result['command']}`")
+        at_start = result["machine"].partition(", load ")[2].partition(" ")[0]
+        told = (result["commit"], at_start, f"`{result['command']}`")
         lines.append("| " + " | ".join([f"[{result['title']}]({folder}/{program}.md)", *map(cell, told)]) + " |")
     return "\n".join(lines) + "\n"
 

@@ -90,7 +90,8 @@ class Limits:
     snapshot_every_entries: int = 1_000
     snapshot_every_bytes: int = 512 * 1024
     snapshot_time_share: float = 0.05
-    """Of the time of a busy board, how much goes into snapshots: everybody else waits while one is loaded back."""
+    """Of the time of a busy board, how much goes into snapshots, unless they would be more than a minute apart:
+    everybody else waits while a thread loads one back."""
     snapshots_kept: int = 2
     snapshots_spread: int = 16
     """Snapshots before the newest ones, spread over the journal: so that any version is near one."""

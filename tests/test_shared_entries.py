@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, JsonValue
 
-from crdt_board import BoardModel
+from crdt_board import BoardModel, verdicts
 from crdt_board.applying import Lessons
 from crdt_board.engine import Engine
 from crdt_board.host import BoardHost
@@ -22,6 +22,7 @@ from crdt_board.planning import grouped
 from crdt_board.store.memory import MemoryStore
 from crdt_board.submissions import Receipt, Submission
 from crdt_board.verdicts import Suspects
+from support.waiting import DEADLINE_SECONDS
 
 BOARD = "job-1"
 
@@ -50,6 +51,9 @@ class Guest:
 
     def named(self, name: str) -> bytes:
         return self.edit(lambda: self.map("names").update({name: name}))
+
+    def badly_named(self, name: str) -> bytes:
+        return self.edit(lambda: self.map("names").update({name: 5}))
 
     def numbered(self, number: int) -> bytes:
         return self.edit(lambda: self.map("state").update({"number": number}))
@@ -144,6 +148,28 @@ async def test_a_guest_that_writes_bad_values_again_and_again_disturbs_once(monk
             await asyncio.gather(*told)
         assert reloads == 1
         assert engine.seq == before + 2
+
+
+async def test_many_that_write_bad_values_at_once_disturb_as_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H3: to tell the guests apart, and to find the first bad one; not once more for each of the others."""
+    monkeypatch.setattr(verdicts, "_SUSPECTS_MAX", 3)
+    async with opened() as engine:
+        reloads = 0
+        reload = engine._tail.reload
+
+        async def counted() -> None:
+            nonlocal reloads
+            reloads += 1
+            await reload()
+
+        monkeypatch.setattr(engine._tail, "reload", counted)
+        guests = [Guest(engine) for _ in range(6)]
+        told = [guest.submit(guest.named(f"{n}"), guest.badly_named(f"bad {n}")) for n, guest in enumerate(guests)]
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            receipts = await asyncio.gather(*told)
+        assert [len(receipt.rejected) for receipt in receipts] == [1] * len(guests)
+        assert await names_of(engine) == {f"{n}" for n in range(len(guests))}
+        assert reloads == 2
 
 
 async def test_what_cannot_be_applied_is_refused_to_its_writer() -> None:

@@ -136,6 +136,8 @@ class SqliteStore:
                 await asyncio.sleep(_PURGE_PAUSE_SECONDS)
         except StoreUnavailable as error:  # tried again when the file is opened next
             logger.info("what is left of a deleted board was not removed: %s", error)
+        except Exception:  # the boundary of this task
+            logger.exception("what is left of a deleted board was not removed")
 
     async def tombstones(self, board_id: str) -> list[Tombstone]:
         return await self._read(rows.read_tombstone, "tombstones", board_id)

@@ -26,7 +26,7 @@ class Backoff:
         """The pause before the next try, between a tenth of the present ceiling and all of it.
 
         ``claim_seconds`` is how long the shortest claim lasts that is lost unless it is renewed: the pause is a tenth
-        of that at most. Who has no claim does not hurry, so the others find the server less busy.
+        of that at most, or of a second. Who has no claim does not hurry, so the others find the server less busy.
         """
         highest = _MAX_SECONDS if claim_seconds is None else min(claim_seconds / _PAUSES_PER_CLAIM, _MAX_SECONDS)
         pause = min(self._ceiling, max(highest, _FIRST_SECONDS)) * self.random.uniform(0.1, 1.0)
