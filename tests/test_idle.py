@@ -22,6 +22,7 @@ from crdt_board.engine import Engine
 from crdt_board.host import BoardHost
 from crdt_board.store.memory import MemoryStore
 from crdt_board.submissions import Receipt, Submission
+from crdt_board_client import connect
 from crdt_board_server import websocket
 from crdt_board_server.websocket import BoardConnection
 from support.serving import Served, serving
@@ -133,6 +134,28 @@ async def test_who_does_not_answer_is_cut_off(served: Served) -> None:
             await eventually(lambda: not len(served.peers), "the connection is gone")
     assert sent.count(_PING) == 3
     assert _CLOSE in sent
+
+
+async def test_who_never_takes_what_it_is_sent_is_cut_off_in_the_end() -> None:
+    """After five minutes. It cannot be asked: a ping would stand behind all that it does not read."""
+    async with asyncio.timeout(DEADLINE_SECONDS), serving(MemoryStore()) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1_000)
+        with contextlib.closing(writer):
+            writer.write(_UPGRADE % served.port)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"\x82\x84\0\0\0\0\0\0\1\0")  # a sync step 1
+            await eventually(lambda: len(served.peers), "it is there")
+            (connection,) = served.peers._connections
+            async with connect(served.url, "b", agent="ann") as ann:
+                ann.state["draft"] = "x" * 15_000_000
+                await ann.flush()
+                await eventually(lambda: connection.paused, "it is full")
+                for _ in range(14):
+                    connection.ping_or_cut_off()
+                await ann.flush()
+                assert len(served.peers) == 2
+                connection.ping_or_cut_off()
+                await eventually(lambda: len(served.peers) == 1, "it is gone")
 
 
 async def test_who_answers_is_pinged_on_and_on(served: Served) -> None:

@@ -38,6 +38,9 @@ _PING_SECONDS = 20.0
 _PINGS_UNANSWERED_MAX = 3
 """A peer that only stopped reading for a while is not cut off; one whose machine is gone is, in the end."""
 
+_FULL_MAX = 15
+"""After so many rounds, five minutes, without a moment in which it could take more, a peer is cut off unasked."""
+
 _CONNECTIONS_AT_ONCE = 100
 
 _CLOSE_SECONDS = 5.0
@@ -140,7 +143,7 @@ class _Acceptor:
 class BoardConnection(InlineFrames, ServerConnection):
     """A websocket connection that uvicorn accepted on its port."""
 
-    __slots__ = ("_frames", "_pings_unanswered", "_server_state", "peer")  # see `InlineFrames`
+    __slots__ = ("_frames", "_full_for", "_pings_unanswered", "_server_state", "peer")  # see `InlineFrames`
 
     peers: Peers
     acceptor: _Acceptor
@@ -167,7 +170,7 @@ class BoardConnection(InlineFrames, ServerConnection):
         self.peer: Peer | None = None
         self._server_state = server_state
         self._frames: MaskedFrames | None = None  # until uvicorn has handed over the handshake, by itself
-        self._pings_unanswered = 0
+        self._pings_unanswered = self._full_for = 0
         self.logger = protocol.logger = _wire_logger  # websockets makes one for each connection
 
     def forget_handshake(self) -> None:
@@ -183,6 +186,9 @@ class BoardConnection(InlineFrames, ServerConnection):
 
     def ping_or_cut_off(self) -> None:
         """Called every `_PING_SECONDS`. Who does not read now, or is not read, cannot answer, and is not asked."""
+        self._full_for = self._full_for + 1 if self.paused else 0
+        if self._full_for == _FULL_MAX:
+            self.transport.abort()
         if self.protocol.state is not State.OPEN or self.paused or not self.transport.is_reading():
             return
         if self._pings_unanswered == _PINGS_UNANSWERED_MAX:
