@@ -173,10 +173,12 @@ async def test_every_command_makes_its_change_though_nobody_reads_the_pipe(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("output", "reason"), [((), "Broken pipe"), (("/dev/full",), "No space left on device")], ids=["pipe", "full"]
+    ("output", "reason", "tail"),
+    [((), "Broken pipe", []), (("/dev/full",), "No space left on device", ["--json"])],
+    ids=["pipe", "full"],
 )
 async def test_a_command_that_only_looks_fails_in_one_line_when_it_is_not_heard(
-    tmp_path: Path, output: tuple[str, ...], reason: str
+    tmp_path: Path, output: tuple[str, ...], reason: str, tail: list[str]
 ) -> None:
     """Each command that changes nothing, for people and as JSON; all of them have something to tell."""
     await commands(tmp_path)
@@ -189,8 +191,8 @@ async def test_a_command_that_only_looks_fails_in_one_line_when_it_is_not_heard(
     ]
     assert _CHANGE_NOTHING - {_name(row) for row in rows} == _ELSEWHERE
     async with child([sys.executable, "-m", "support.unheard", *output]) as process:
-        for row in [each + tail for each in rows for tail in ([], ["--json"])]:
-            status, said = await process.ask(*row, "--db", str(tmp_path / "boards.db"))
+        for row in rows:
+            status, said = await process.ask(*row, *tail, "--db", str(tmp_path / "boards.db"))
             assert (status, said) == (1, f"error: the answer could not be written: {reason}\n"), row
         status, said = await process.ask("--version")
         assert (status, said) == (1, f"error: the answer could not be written: {reason}\n")
