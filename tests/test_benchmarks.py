@@ -38,6 +38,8 @@ PROGRAMS = {
     "bench_first_commit": [],
     "bench_paced_writer": ["--seconds", "1"],
 }
+SLOW_PROGRAMS = {"bench_recovery", "bench_contention", "bench_drafting", "bench_paced_writer", "bench_first_commit"}
+"""Those of the programs that start many processes."""
 
 RESULT: dict[str, Any] = {
     "title": "Title",
@@ -63,7 +65,9 @@ def run_program(name: str, *arguments: str, scratch: Path) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_PROGRAMS else []) for name in PROGRAMS]
+)
 def test_a_suite_runs_and_reports(name: str, tmp_path: Path) -> None:
     """A quick run of a suite ends well, says the same as JSON and as Markdown, and leaves no file behind."""
     scratch, out = tmp_path / "scratch", tmp_path / "out"
