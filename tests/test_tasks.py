@@ -538,8 +538,6 @@ async def test_a_clock_set_back_prolongs_no_claim(clocked: tuple[ManualClock, An
 
 
 PROCESSES, AGENTS, TASKS, IDLE_SECONDS = 4, 16, 100, 2.0
-BESIDE_OTHERS_SECONDS = 3.0
-"""How much later all is on a machine that runs other tests meanwhile."""
 
 
 async def test_sixteen_agents_do_a_hundred_tasks_once_each(address: str) -> None:
@@ -559,8 +557,10 @@ async def test_sixteen_agents_do_a_hundred_tasks_once_each(address: str) -> None
         back = asyncio.create_task(_leaves(boss, dropped, "claimed"))
         await doomed.kill()
         killed_at = asyncio.get_running_loop().time()
+        assert (
+            await back - killed_at < 1.0 + 1.0
+        )  # before the others begin, who may keep a small machine busy for longer
         done = await asyncio.gather(*(each.ask("work", "work", AGENTS // PROCESSES, IDLE_SECONDS) for each in workers))
-        assert await back - killed_at < 1.0 + 1.0 + BESIDE_OTHERS_SECONDS
         assert sorted(key for some in done for key in some) == keys
         assert {task.key: task.attempt for task in boss.tasks.all() if task.attempt > 1} == {dropped: 2}
         made = await boss.checkpoints(limit=1_000)
