@@ -25,6 +25,7 @@ from benchmarks.reporting import Plot, Table, number, rows_of, write_result
 PROJECT = Path(__file__).resolve().parent.parent
 _DATA = Path(os.environ.get("CRDT_BOARD_DATA") or PROJECT.parent / "shared" / "data")
 _SYNCS = 50
+_APART_SECONDS = 0.02
 _SYNC_BYTES = 8192
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
@@ -246,19 +247,28 @@ def _processor() -> str:
 
 def _disk() -> str:
     """Where the files of a benchmark are, and what a synced write takes there: most of what durability costs."""
+    kind = file_system_of(Path(tempfile.gettempdir()), _mounts())
+    where = f"{tempfile.gettempdir()}" + (f" ({kind})" if kind else "")
+    warning = ", WHICH IS MEMORY: nothing is durable there" if kind in _IN_MEMORY else ""
+    at_once, apart = (
+        f"{percentile(samples, 0.5):.2f} ms (at most {samples[-1]:.2f} of {_SYNCS})"
+        for samples in (_synced_writes(0), _synced_writes(_APART_SECONDS))
+    )
+    after = f"{_APART_SECONDS * 1e3:g} ms after the one before"
+    return f"{where}{warning}; a synced write of 8 kB takes {at_once}, {after} {apart}"
+
+
+def _synced_writes(pause_seconds: float) -> list[float]:
+    """What each of some took, in ms, the fastest first."""
     samples: list[float] = []
     with tempfile.NamedTemporaryFile() as file:
         for _ in range(_SYNCS):
+            time.sleep(pause_seconds)
             began = time.perf_counter()
             os.pwrite(file.fileno(), os.urandom(_SYNC_BYTES), 0)
             os.fsync(file.fileno())
             samples.append((time.perf_counter() - began) * 1e3)
-    samples.sort()
-    middle, most = percentile(samples, 0.5), samples[-1]
-    kind = file_system_of(Path(tempfile.gettempdir()), _mounts())
-    where = f"{tempfile.gettempdir()}" + (f" ({kind})" if kind else "")
-    warning = ", WHICH IS MEMORY: nothing is durable there" if kind in _IN_MEMORY else ""
-    return f"{where}{warning}; a synced write of 8 kB takes {middle:.2f} ms (at most {most:.2f} of {_SYNCS})"
+    return sorted(samples)
 
 
 def file_system_of(folder: Path, mounts: str) -> str:

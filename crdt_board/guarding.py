@@ -26,8 +26,11 @@ def apply_update(doc: pycrdt.Doc[Any], update: bytes) -> MalformedUpdate | None:
     Raises:
         DocumentBroken: the document must not be used any more.
     """
+    transaction = None if doc._txn is None else doc._txn._txn
+    assert transaction is not None, "outside a transaction"
     try:
-        doc.apply_update(update)
+        # On the inner types: pycrdt's own wrapper opens a nested transaction for each, which takes as long again.
+        doc._doc.apply_update(transaction, update)
     except ValueError as error:
         return MalformedUpdate(f"not a Yjs update: {error}")
     except RuntimeError as error:

@@ -194,11 +194,11 @@ class Peer:
 
     def _take(self, data: bytes) -> bool:
         """Collect updates as they arrive; everything else, and updates when they must wait, is handled by `_serve`."""
-        if not is_push(data) or self._socket.paused or not self._engine.has_room:
+        update = self._session.plain_update(data)
+        if (update is None and not is_push(data)) or self._socket.paused or not self._engine.has_room:
             return False
         if self._cut_off:
             return True
-        update = self._session.plain_update(data)
         if update is not None:
             self._plain.append(update)
             return True
