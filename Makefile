@@ -12,7 +12,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 WORKERS := $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-histories check node bench bench-results bench-compare bench-peers clean
+.PHONY: help venv demo test test-slow test-histories check node bench bench-results bench-compare clean
 
 help:
 	@echo "make demo    five agents on one board, with a server that is killed in the middle"
@@ -20,10 +20,9 @@ help:
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make test-histories    200,000 random histories of replicas (COUNT=, FIRST= the seed of the first)"
 	@echo "make check   lint, types and arrows only"
-	@echo "make bench   measure everything, half an hour; ONLY='micro growth' for some, OPTIONS=--quick to see that all works"
+	@echo "make bench   measure everything, two hours; ONLY='micro growth' for some, OPTIONS=--quick to see that all works"
 	@echo "make bench-results    write benchmarks/RESULTS.md anew from what was measured"
 	@echo "make bench-compare BASE=<revision>    the same benchmarks on another revision and here, in turn"
-	@echo "make bench-peers    sync servers side by side, an hour and a half (OPTIONS=--quick: five minutes)"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
 	@echo "make clean   remove the environment, caches and builds"
 
@@ -68,6 +67,7 @@ test-slow: venv node
 test-histories: venv
 	@PYTHONPATH=tests $(BIN)/python -m support.histories --count $(or $(COUNT),200000) --first $(or $(FIRST),0)
 
+# Sync servers need Linux, Node, npm and a C compiler: the other ones are installed into a cache outside the project.
 bench: $(BENCH_READY)
 	@$(BIN)/python -m benchmarks.run_all $(OPTIONS) $(ONLY)
 
@@ -78,10 +78,6 @@ bench-results: venv
 bench-compare: venv
 	@test -n "$(BASE)" || { echo "say what to compare with: make bench-compare BASE=<revision>" >&2; exit 1; }
 	@$(BIN)/python -m benchmarks.compare $(OPTIONS) $(BASE) $(ONLY)
-
-# Needs Node, npm and a C compiler: the other servers are installed into a cache outside the project.
-bench-peers: $(BENCH_READY)
-	@$(BIN)/python -m benchmarks.peers --out benchmarks/results $(OPTIONS)
 
 $(BENCH_READY): pyproject.toml $(READY)
 	@echo "Installing what is measured beside CRDT Board"

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.harness import PROJECT, run_program
 from benchmarks.reporting import number
-from benchmarks.run_all import programs
+from benchmarks.run_all import own_programs
 
 _MEASURED = ("crdt_board", "crdt_board_server", "crdt_board_client", "benchmarks")
 _Medians = dict[str, tuple[float, str]]
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="each revision so often; default 7")
     parser.add_argument("--quick", action="store_true", help="see that it works: no figures")
     options = parser.parse_args()
-    chosen = [str(file.relative_to(PROJECT)) for file in programs(options.only)]
+    chosen = [each.name for each in own_programs(options.only)]
     if not chosen:
         parser.error(f"no benchmark is named like {' or '.join(options.only)}")
     arguments = ["--quick"] if options.quick else []

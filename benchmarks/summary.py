@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.measurements import MEASUREMENTS
 from benchmarks.reporting import cell, number, write_markdown
 
 HERE = Path(__file__).resolve().parent
@@ -194,7 +195,8 @@ def to_markdown(results: Mapping[str, Result], folder: str) -> str:
         lines.append(
             f"- **these results are of {len(commits)} commits**: one that is of another was not measured again"
         )
-    missing = sorted({file.stem for file in HERE.glob("bench_*.py")} - set(results))
+    measured = {*(file.stem for file in HERE.glob("bench_*.py")), *(f"{_PEERS}-{each.name}" for each in MEASUREMENTS)}
+    missing = sorted(measured - set(results))
     if missing:
         lines.append(f"- **without a result**: {', '.join(map(_name, missing))}")
     lines += ["", "| suite | commit | load at the start | command |", "|---|---|---:|---|"]

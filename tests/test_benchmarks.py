@@ -136,15 +136,17 @@ def test_a_plot_is_drawn(tmp_path: Path) -> None:
 
 
 def test_all_programs_are_found() -> None:
-    """`make bench` runs every program whose name begins with ``bench_``, or those that are named."""
-    found = {program.name for program in run_all.programs()}
-    assert {f"{name}.py" for name in PROGRAMS} <= found
-    assert [program.name for program in run_all.programs(["micro"])] == ["bench_micro.py"]
+    """`make bench` runs every program whose name begins with ``bench_`` and all of sync servers, or those named."""
+    found = {Path(program.name).stem for program in run_all.programs()}
+    assert {*PROGRAMS, "peers-bursts", "peers-hostile"} <= found
+    assert [program.name for program in run_all.programs(["micro"])] == ["benchmarks/bench_micro.py"]
+    assert [program.words[-1] for program in run_all.programs(["peers-r"])] == ["rates", "rooms"]
 
 
 def test_ctrl_c_is_one_thing_to_all_programs() -> None:
     """Each program is run by `run_program`, which ends it quietly when it is interrupted."""
-    assert [program.name for program in run_all.programs() if "run_program(main)" not in program.read_text()] == []
+    files = [PROJECT / program.name for program in run_all.own_programs()]
+    assert [file.name for file in files if "run_program(main)" not in file.read_text()] == []
 
 
 def test_a_program_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_a_program_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
         "try:\n    signal.pause()\n"
         "finally:\n    pathlib.Path(__file__).with_name('cleaned').touch()\n"
     )
-    problem = run_all.run_one(program, [], minutes=2 / 60)
+    problem = run_all.run_one(run_all.Program(program.name, (str(program),)), [], minutes=2 / 60)
     assert problem is not None
     assert "took longer" in problem
     assert (tmp_path / "cleaned").exists()
@@ -279,7 +281,7 @@ RESULTS: dict[str, Any] = {
             Figure("bare: a pycrdt map set and a SQLite transaction", "ms", [0.5]).to_json(),
         ],
     },
-    "peers": {
+    "peers-rates": {
         **RESULT,
         "machine": "a machine, load 0.4 at the start",
         "commit": "another",
@@ -315,7 +317,7 @@ def test_the_summary_has_ours_the_best_of_the_others_and_the_target(tmp_path: Pa
     assert "these results are of 2 commits" in text
     assert "**without a result**: artifacts, audit," in text
     assert "| untold | 7.00 ms |" in (folder / "bench_effects.md").read_text()
-    assert not (folder / "peers.md").exists()
+    assert not (folder / "peers-rates.md").exists()
 
 
 @pytest.mark.parametrize("row", summary.ROWS, ids=str)

@@ -44,30 +44,33 @@ def main() -> int:
     generator = Generator(build_generator(options.cache), options.cache, is_patient=not options.quick)
     for each in needed:
         install(each, options.cache, _note)
-    scale = QUICK if options.quick else FULL
-    bench = Bench(options.cache, scale, generator)
-    results = Results(options.servers, metrics(scale))
-    interrupted = False
-    try:
-        with pinned_to(CLIENT_CORE, can_pin()):
-            _measure_all(bench, results, options)
-    except KeyboardInterrupt:
-        interrupted = True
-        _note("interrupted: what was measured until now follows")
     facts = {
         "peers": ", ".join(versions(needed)) or "none",
         "cores": "server and clients on one each" if can_pin() else "not pinned",
-        "neighbours": _neighbours(bench),
         "scale": "quick: a check that everything runs, no result" if options.quick else "full",
     }
-    _report(run, results, facts)
-    return _INTERRUPTED if interrupted else int(bool(results.failures))
+    failed = False
+    for measurement in options.only:
+        bench = Bench(options.cache, QUICK if options.quick else FULL, generator)
+        results = Results(options.servers, metrics(bench.scale))
+        interrupted = False
+        try:
+            with pinned_to(CLIENT_CORE, can_pin()):
+                _measure(measurement, bench, results, options.repeat)
+        except KeyboardInterrupt:
+            interrupted = True
+            _note("interrupted: what was measured until now follows")
+        _report(run, measurement, results, {**facts, "neighbours": _neighbours(bench)}, keep=not interrupted)
+        if interrupted:
+            return _INTERRUPTED
+        failed = failed or bool(results.failures)
+    return int(failed)
 
 
-def _measure_all(bench: Bench, results: Results, options: argparse.Namespace) -> None:
-    steps = list(_steps(options.only, options.servers, options.repeat))
+def _measure(measurement: Measurement, bench: Bench, results: Results, repeat: int) -> None:
+    steps = list(_steps(measurement, results.contestants, repeat))
     began = time.monotonic()
-    for number, (measurement, contestant, repetition) in enumerate(steps, 1):
+    for number, (contestant, repetition) in enumerate(steps, 1):
         minutes, seconds = divmod(int(time.monotonic() - began), 60)
         name = f"{measurement.name} of {contestant.name}, {repetition}"
         _note(f"[{minutes:3}:{seconds:02}] {number}/{len(steps)} {name}")
@@ -84,19 +87,16 @@ def _measure_all(bench: Bench, results: Results, options: argparse.Namespace) ->
         except Exception as error:  # noqa: BLE001  # the boundary of a step: the failure of one server is a result
             results.failures.append(f"{name}: {type(error).__name__}: {error}")
             _note(f"         FAILED: {error}")
-        if options.out:
-            _save(results, options.out)
 
 
 def _steps(
-    measurements: Sequence[Measurement], contestants: Sequence[Contestant], repeat: int
-) -> Iterator[tuple[Measurement, Contestant, int]]:
+    measurement: Measurement, contestants: Sequence[Contestant], repeat: int
+) -> Iterator[tuple[Contestant, int]]:
     """Servers take turns within each repetition, every other time in the opposite order."""
-    for measurement in measurements:
-        measured = [each for each in contestants if measurement.has_floor or not each.is_floor]
-        for repetition in range(repeat if measurement.is_repeated else 1):
-            for contestant in measured if repetition % 2 == 0 else measured[::-1]:
-                yield measurement, contestant, repetition + 1
+    measured = [each for each in contestants if measurement.has_floor or not each.is_floor]
+    for repetition in range(repeat if measurement.is_repeated else 1):
+        for contestant in measured if repetition % 2 == 0 else measured[::-1]:
+            yield contestant, repetition + 1
 
 
 @contextlib.contextmanager
@@ -113,28 +113,24 @@ def _at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _report(run: Run, results: Results, facts: dict[str, str]) -> None:
-    conditions = {**run.conditions, **facts}
-    picture = f"{_NAME}-{_PLOT}.svg"
-    text = results.to_markdown(run.title, conditions)
-    result = {"title": run.title, **conditions, **results.to_json(), "plots": [{"name": _PLOT}]}
-    whole = json.dumps(result, indent=2, ensure_ascii=False)
-    print(whole if run.options.json else text)
-    if run.options.out is None:
+def _report(run: Run, measurement: Measurement, results: Results, facts: dict[str, str], *, keep: bool) -> None:
+    """Print what came of a measurement; with ``keep`` and ``--out`` it is written, too."""
+    conditions, name = {**run.conditions, **facts}, f"{_NAME}-{measurement.name}"
+    title = f"{run.title}: {measurement.name}"
+    text = results.to_markdown(title, conditions)
+    result = {"title": title, **conditions, **results.to_json(), "plots": [{"name": _PLOT}]}
+    print(json.dumps(result, ensure_ascii=False) if run.options.json else text, flush=True)
+    folder: Path | None = run.options.out
+    if folder is None or not keep:
         return
-    folder: Path = run.options.out
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{_NAME}.json").write_text(whole + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    picture = f"{name}-{_PLOT}.svg"
     if draw(results, folder / picture):
-        text += f"\n![{run.title}]({picture})\n"
+        text += f"\n![{title}]({picture})\n"
     else:
         _note("no picture: there are no figures, or there is no matplotlib (pip install 'crdt-board[bench]')")
-    (folder / f"{_NAME}.md").write_text(text)
-
-
-def _save(results: Results, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{_NAME}.json").write_text(json.dumps(results.to_json(), ensure_ascii=False) + "\n")
+    (folder / f"{name}.md").write_text(text)
 
 
 def _neighbours(bench: Bench) -> str:
