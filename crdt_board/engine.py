@@ -33,7 +33,7 @@ from crdt_board.history import BoardHistory
 from crdt_board.inbox import Inbox, InboxItem, read_item
 from crdt_board.layout import FieldKind, Layout
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_name
-from crdt_board.loading import load_board
+from crdt_board.loading import Offer, load_board
 from crdt_board.migrations import BoardState, MigrationRequest
 from crdt_board.outages import Outages
 from crdt_board.publishing import Listener
@@ -117,11 +117,13 @@ class Engine:
         limits: Limits = DEFAULT_LIMITS,
         client_ids_rest_until: float = 0.0,
         compress: Compress = compress_in_thread,
+        offer: Offer | None = None,
     ) -> Engine:
         """Load a board, or make it under ``epoch`` when there is none.
 
         ``compress`` loads snapshots back. Free client ids are left in the store until ``client_ids_rest_until``, on the
-        clock of the event loop.
+        clock of the event loop. ``offer`` is as in `load_board`; a board with scratch fields is not offered, since what
+        has run out is removed before anybody reads it.
 
         Raises:
             StoreUnavailable: the store did not answer; nothing was decided.
@@ -134,7 +136,9 @@ class Engine:
             head = await store.head(board_id) or await store.create(board_id, epoch=epoch, created_ms=clock.now_ms())
             client_ids.epoch = head.epoch
             schemas = BoardSchemas(store, board_id, await store.schemas(board_id))
-            loaded = await load_board(store, head, schemas.newest, client_id=client_id)
+            if schemas.newest is not None and schemas.newest.ttls_ms:
+                offer = None
+            loaded = await load_board(store, head, schemas.newest, client_id=client_id, offer=offer)
             buried = await store.tombstones(board_id)
         except BoardError:
             client_ids.take_back(client_id)

@@ -19,6 +19,8 @@ from crdt_board.errors import BoardClosed, BoardError, BoardExists, StoreUnavail
 from crdt_board.forks import new_epoch
 from crdt_board.group_commit import GroupCommit
 from crdt_board.limits import DEFAULT_LIMITS, Limits, check_board_id
+from crdt_board.loading import Offer
+from crdt_board.offering import Offering
 from crdt_board.snapshots import Compress, compress_in_thread
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
@@ -35,6 +37,7 @@ class _Slot:
     """One board that is being loaded, is open, or is being closed."""
 
     loading: asyncio.Task[Engine]
+    offering: Offering
     users: int = 0
     idle_timer: asyncio.TimerHandle | None = None
     closing: asyncio.Task[None] | None = None
@@ -94,18 +97,20 @@ class BoardHost:
         }
 
     @contextlib.asynccontextmanager
-    async def board(self, board_id: str) -> AsyncIterator[Engine]:
+    async def board(self, board_id: str, before_load: Offer | None = None) -> AsyncIterator[Engine]:
         """Use a board's engine for a while; see `acquire`."""
-        engine = await self.acquire(board_id)
+        engine = await self.acquire(board_id, before_load)
         try:
             yield engine
         finally:
             self.release(engine)
 
-    async def acquire(self, board_id: str) -> Engine:
+    async def acquire(self, board_id: str, before_load: Offer | None = None) -> Engine:
         """The board's engine, loaded or made if need be; give it back with `release`.
 
-        However many wait, the board is read once. Cancelling one of them does not disturb the others.
+        However many wait, the board is read once. Cancelling one of them does not disturb the others. ``before_load``
+        is awaited with what is stored, if that takes long to load and is not loaded yet; what it raises is raised here.
+        Loading may begin meanwhile, for others.
 
         Raises:
             InvalidBoardId: ``board_id`` is not one.
@@ -126,8 +131,11 @@ class BoardHost:
                 await asyncio.shield(slot.closing)
                 continue
             if slot is None:
-                slot = self._slots[board_id] = _Slot(asyncio.create_task(self._load(board_id), name=f"load-{board_id}"))
-            return await self._join(board_id, slot)
+                offering = Offering()
+                load = self._load(board_id, offering, offers=before_load is not None)
+                loading = asyncio.create_task(load, name=f"load-{board_id}")
+                slot = self._slots[board_id] = _Slot(loading, offering)
+            return await self._join(board_id, slot, before_load)
 
     async def create(self, board_id: str) -> BoardHead:
         """Make an empty board, also under the name of one that was deleted; return its head.
@@ -186,12 +194,17 @@ class BoardHost:
         if self.artifacts is not None:
             await self.artifacts.close()
 
-    async def _join(self, board_id: str, slot: _Slot) -> Engine:
+    async def _join(self, board_id: str, slot: _Slot, before_load: Offer | None) -> Engine:
         slot.users += 1
         if slot.idle_timer is not None:
             slot.idle_timer.cancel()
             slot.idle_timer = None
         try:
+            try:
+                if before_load is not None:
+                    await slot.offering.use(before_load)
+            finally:
+                slot.offering.want()  # also when nobody is left: what has begun is ended in order
             return await asyncio.shield(slot.loading)
         except BaseException:
             slot.users -= 1
@@ -202,17 +215,21 @@ class BoardHost:
                 self._close_when_idle(board_id, slot)
             raise
 
-    async def _load(self, board_id: str) -> Engine:
-        return await Engine.open(
-            self.store,
-            self._journal,
-            board_id,
-            epoch=new_epoch(),
-            clock=self.clock,
-            limits=self.limits,
-            client_ids_rest_until=self._client_ids_rest_until,
-            compress=self._compress,
-        )
+    async def _load(self, board_id: str, offering: Offering, *, offers: bool) -> Engine:
+        try:
+            return await Engine.open(
+                self.store,
+                self._journal,
+                board_id,
+                epoch=new_epoch(),
+                clock=self.clock,
+                limits=self.limits,
+                client_ids_rest_until=self._client_ids_rest_until,
+                compress=self._compress,
+                offer=offering.offer if offers else None,
+            )
+        finally:
+            offering.end()
 
     def _close_when_idle(self, board_id: str, slot: _Slot) -> None:
         def close() -> None:

@@ -90,6 +90,14 @@ class InlineFrames(Connection, asyncio.BufferedProtocol):
         finally:
             self._is_waiting = False
 
+    async def flush(self) -> None:
+        """Return when the system has taken all that was written. Cancelling it changes nothing else."""
+        self.transport.set_write_buffer_limits(high=0)
+        try:
+            await self.drain()
+        finally:
+            self.transport.set_write_buffer_limits(self.write_limit_high, self.write_limit_low)
+
     def _take(self, frame: Frame) -> bool:
         is_whole = frame.opcode is Opcode.BINARY and frame.fin
         return is_whole and self.inline is not None and self.inline(bytes(frame.data))

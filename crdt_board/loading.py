@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from crdt_board.audit import Audit
@@ -25,6 +25,8 @@ from crdt_board.nesting import Nesting
 from crdt_board.store.contract import BaseRecord, BoardHead, SnapshotRecord, Store
 
 _PAGE_ENTRIES = 2_000
+_OFFERED_BYTES_MIN = 64 * 1024
+"""What is less is loaded in 3 ms, which is no reason to do anything before."""
 
 UNUSABLE = (ValueError, KeyError, TypeError, zlib.error, MalformedUpdate, DocumentBroken)
 """What opening a snapshot raises that is not what was stored."""
@@ -70,11 +72,35 @@ class LoadedBoard:
         self.bytes_since_snapshot += sum(len(entry.payload) for entry in entries)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBoard:
+    """All of a board as it is stored up to entry ``seq``, read and verified, before it is in a document."""
+
+    epoch: str
+    seq: int
+    updates: list[bytes]
+    """In order; at least one. A document to which they are applied holds the board."""
+
+
+Offer = Callable[[StoredBoard], Awaitable[None]]
+"""Does something with what is stored, before it is loaded."""
+
+
 async def load_board(
-    store: Store, head: BoardHead, layout: Layout | None, *, until: int | None = None, client_id: int | None = None
+    store: Store,
+    head: BoardHead,
+    layout: Layout | None,
+    *,
+    until: int | None = None,
+    client_id: int | None = None,
+    offer: Offer | None = None,
 ) -> LoadedBoard:
     """Rebuild the board as it was after entry ``until`` (the head when None; 0 is the empty board), in a document with
     this client id.
+
+    Loading a large board holds up the event loop. ``offer`` is awaited before, with all that is stored up to the head,
+    when that is a snapshot of a size and no more than a page of entries, and verifies. It may be called again, when
+    loading begins anew from something else.
 
     Raises:
         StoreUnavailable: the store did not answer.
@@ -84,7 +110,7 @@ async def load_board(
     is_apart = False
     while True:
         try:
-            return await _load(store, head, layout, until, client_id, is_apart=is_apart)
+            return await _load(store, head, layout, until, client_id, is_apart=is_apart, offer=offer)
         except BoardCorrupt:
             now = await store.head(head.board_id)
             if now is not None and (now.epoch, now.base_seq) != (head.epoch, head.base_seq):
@@ -96,13 +122,20 @@ async def load_board(
 
 
 async def _load(
-    store: Store, head: BoardHead, layout: Layout | None, until: int | None, client_id: int | None, *, is_apart: bool
+    store: Store,
+    head: BoardHead,
+    layout: Layout | None,
+    until: int | None,
+    client_id: int | None,
+    *,
+    is_apart: bool,
+    offer: Offer | None,
 ) -> LoadedBoard:
     target = head.seq if until is None else until
     if 0 < target < head.base_seq:
         loaded = await _from_pinned(store, head, layout, target)
     else:
-        loaded = await _from_snapshot(store, head, layout, target, client_id)
+        loaded = await _from_snapshot(store, head, layout, target, client_id, offer=offer)
     async for page in entry_pages(store, head.board_id, after=loaded.fold.seq, until=target):
         loaded.take_in(page, is_apart=is_apart)
     if loaded.fold.seq != target:
@@ -160,7 +193,7 @@ def snapshot_digest(record: SnapshotRecord | BaseRecord) -> str:
 
 
 async def _from_snapshot(
-    store: Store, head: BoardHead, layout: Layout | None, target: int, client_id: int | None
+    store: Store, head: BoardHead, layout: Layout | None, target: int, client_id: int | None, *, offer: Offer | None
 ) -> LoadedBoard:
     """The nearest state at or before ``target`` that is stored and verifies."""
     at_most = target
@@ -170,7 +203,10 @@ async def _from_snapshot(
             if not found or found[0].seq < head.base_seq:
                 break
             at_most = found[0].seq - 1
-            return open_snapshot(found[0], head.epoch, layout, client_id=client_id)
+            content = read_snapshot(found[0], head.epoch)
+            if offer is not None:
+                await _offer(offer, store, head, content)
+            return content.load(layout, client_id=client_id)
         except UNUSABLE as error:
             logger.warning("board %s: snapshot at entry %d is unusable: %s", head.board_id, at_most + 1, error)
         except BoardCorrupt as error:
@@ -189,6 +225,22 @@ async def _from_snapshot(
             seq=head.base_seq,
         )
     return open_truth(base, head, layout, client_id=client_id)
+
+
+async def _offer(offer: Offer, store: Store, head: BoardHead, content: SnapshotContent) -> None:
+    """Offer a snapshot with the entries after it; nothing when these do not verify, of which loading them will tell."""
+    fold, updates = content.fold, content.updates
+    after = head.seq - fold.seq
+    if sum(map(len, updates)) < _OFFERED_BYTES_MIN or after > _PAGE_ENTRIES:
+        return
+    try:
+        entries = await store.entries(head.board_id, after=fold.seq, limit=after) if after else []
+        end = verify_chain(fold.hash, fold.seq, entries)
+        updates = [*updates, *(update for entry in entries for update in unpack_updates(entry.payload))]
+    except (BoardCorrupt, MalformedUpdate):
+        return
+    if end == (head.hash, head.seq):
+        await offer(StoredBoard(epoch=head.epoch, seq=head.seq, updates=updates))
 
 
 async def _from_pinned(store: Store, head: BoardHead, layout: Layout | None, target: int) -> LoadedBoard:
@@ -230,6 +282,34 @@ def open_snapshot(
     Raises:
         UNUSABLE: it is not what was stored, or not of the board with this ``epoch``.
     """
+    return read_snapshot(record, epoch).load(layout, client_id=client_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContent:
+    """What a snapshot or base holds, verified."""
+
+    fold: Fold
+    updates: list[bytes]
+
+    def load(self, layout: Layout | None, *, client_id: int | None = None) -> LoadedBoard:
+        """The board, in a document with this client id. Only once: the fold becomes the board's.
+
+        Raises:
+            UNUSABLE: the updates cannot be applied.
+        """
+        document = Document(layout, strays=True, client_id=client_id)
+        document.apply_or_raise(self.updates)
+        document.take_touched()
+        return LoadedBoard(document=document, fold=self.fold)
+
+
+def read_snapshot(record: SnapshotRecord | BaseRecord, epoch: str) -> SnapshotContent:
+    """What a snapshot or base holds.
+
+    Raises:
+        UNUSABLE: it is not what was stored, or not of the board with this ``epoch``.
+    """
     if snapshot_digest(record) != record.sha256:
         raise ValueError("its content does not match its sha256")
     fold = Fold.from_meta(
@@ -241,11 +321,7 @@ def open_snapshot(
     )
     if fold.epoch != epoch:
         raise ValueError("it belongs to an earlier board of this name")
-    document = Document(layout, strays=True, client_id=client_id)
-    updates = unpack_updates(zlib.decompress(record.data))
-    document.apply_or_raise(updates)
-    document.take_touched()
-    return LoadedBoard(document=document, fold=fold)
+    return SnapshotContent(fold, unpack_updates(zlib.decompress(record.data)))
 
 
 def apply_entries(loaded: LoadedBoard, entries: list[Entry], *, is_apart: bool = False) -> None:

@@ -128,6 +128,12 @@ class ServerSession:
         self._broadcast_ready = True
         return [wire.encode_step2(update)]
 
+    def whole(self, updates: Sequence[bytes]) -> Frames:
+        """Send all there is to a stock client that holds nothing, in one part or more; it counts as in step with the
+        last one. Entries may follow from now on."""
+        *before, last = updates
+        return [*map(wire.encode_update, before), *self.step2(last)]
+
     def entry(self, broadcast: Broadcast) -> Frames:
         """Send a journal entry of another peer. Only when `broadcast_ready`."""
         assert self._broadcast_ready, "an entry before the step 2"  # invariant 4

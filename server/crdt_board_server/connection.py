@@ -28,8 +28,10 @@ from crdt_board.errors import BoardError, BoardReplaced, Unavailable
 from crdt_board.history.questions import answer_question
 from crdt_board.inline_frames import InlineFrames
 from crdt_board.limits import Limits
+from crdt_board.loading import StoredBoard
 from crdt_board.session import Broadcast, Frames, PeerKind, ServerSession
 from crdt_board.submissions import Receipt, Submission
+from crdt_board.updates import NOTHING_KNOWN
 from crdt_board.validity import Report
 from crdt_board.wire import is_push
 from crdt_board_server.close_codes import SHUTTING_DOWN, UNFORESEEN, closing_of
@@ -41,6 +43,9 @@ GUEST = "guest"
 _REQUESTS_MAX = 32
 _REASON_BYTES_MAX = 120
 _DECIDE_SECONDS = 2.0
+_BEFORE_LOAD_SECONDS_MAX = 0.1
+"""How long a peer that comes first may take to ask for a large board, and to take it, before that is loaded."""
+
 _REST_SECONDS_MAX = 0.1
 """How long a peer is not read at most: a store may fail for longer."""
 
@@ -52,7 +57,8 @@ class Peer:
 
     Invariants:
         1. Everything that the peer sent is submitted in the order in which it came.
-        2. Entries are written only by the room, and only after the step 2 (`Room.add` is called in the same moment).
+        2. Entries are written only by the room, and only after the step 2 (`Room.add` is called in the same moment), or
+           after what was written since a step 2 that came from the store.
         3. While more is unsent than ``send_buffer_bytes_max``, the peer is not read either.
     """
 
@@ -71,6 +77,8 @@ class Peer:
         self._is_fresh = False
         self._synced_at: int | None = None
         self._missed_presence = False
+        self._sent: StoredBoard | None = None  # what the peer holds, until it is a member of its room
+        self._early: list[events.ServerEvent] = []  # came before the board was loaded
         self._ack: tuple[int, int] | None = None
         self._resyncs = 0  # receipts of what was submitted before the latest one acknowledge nothing
         self._has_asked = False
@@ -91,7 +99,7 @@ class Peer:
     async def run(self, rooms: Rooms, board_id: str) -> None:
         """Serve the peer until it goes, and then clean up after it."""
         try:
-            async with rooms.enter(board_id) as room:
+            async with rooms.enter(board_id, self._answer_from_store if self.kind == "stock" else None) as room:
                 self._room = room
                 try:
                     await self._serve()
@@ -179,9 +187,38 @@ class Peer:
 
     # What the peer sends.
 
+    async def _answer_from_store(self, stored: StoredBoard) -> None:
+        """Before a large board is loaded: send it to a peer that asks at once and holds nothing, and wait until it has
+        it, since loading holds up the event loop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BEFORE_LOAD_SECONDS_MAX):
+                self._early = self._session.receive(await self._socket.next_message())
+                if self._early == [events.SyncRequested(NOTHING_KNOWN)]:
+                    self._early, self._sent = [], stored
+                    self._send(self._session.whole(stored.updates))
+                    await self._socket.flush()
+
+    def _join_after(self, sent: StoredBoard, document: Document) -> None:
+        """Be in the room from what was sent before the board was loaded; runs in the writer's task (invariant 2)."""
+        assert self._room is not None
+        if sent.epoch != self._engine.epoch:
+            raise BoardReplaced(
+                f"board {self._engine.board_id} was made anew while it was loaded; connect again",
+                board_id=self._engine.board_id,
+            )
+        # Somebody has written since then, which is rare: the whole of it costs less than to find out what is new.
+        self._send_position(() if sent.seq == self._engine.seq else (document.encode(),))
+        self._room.add(self)
+
     async def _serve(self) -> None:
         if self.kind == "stock":
             self._send(self._session.step1(await self._engine.read(Document.state_vector)))
+        if self._sent is not None:
+            sent, self._sent = self._sent, None
+            await self._engine.read(partial(self._join_after, sent))
+        for event in self._early:
+            await self._handle(event)
+        self._early.clear()
         self._socket.inline, self._socket.arrived = self._take, self._submit_arrived
         while True:
             message = await self._socket.next_message()

@@ -15,6 +15,7 @@ from crdt_board.control import CheckpointMade, encode
 from crdt_board.engine import Engine
 from crdt_board.errors import BoardError
 from crdt_board.host import BoardHost
+from crdt_board.loading import Offer
 from crdt_board.presence import PresenceState, PresenceTable
 from crdt_board.publishing import PublishedEntry
 from crdt_board.session import Broadcast, Frames, PeerKind
@@ -183,9 +184,10 @@ class Rooms:
         return list(self._rooms.values())
 
     @contextlib.asynccontextmanager
-    async def enter(self, board_id: str) -> AsyncIterator[Room]:
-        """The room of a board, for as long as one connection is in it; see `BoardHost.acquire` for the errors."""
-        async with self.host.board(board_id) as engine:
+    async def enter(self, board_id: str, before_load: Offer | None = None) -> AsyncIterator[Room]:
+        """The room of a board, for as long as one connection is in it; see `BoardHost.acquire` for ``before_load`` and
+        the errors."""
+        async with self.host.board(board_id, before_load) as engine:
             room = await self._room(engine)
             room.users += 1
             try:

@@ -1,0 +1,48 @@
+"""What is stored of a board, for those who wait for it to be loaded and can do with less.
+
+Loading a large board holds up the event loop. Who can use what is stored as it is does so before, while nobody needs
+the board itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from crdt_board.loading import Offer, StoredBoard
+from crdt_board.signals import Signal
+
+
+class Offering:
+    """Between the one who loads a board and those who wait for it. Made in a running event loop.
+
+    Invariants:
+        1. Who loads waits only until somebody wants the board, and for nobody who has wanted it.
+        2. What was offered is not kept here once the board is loaded.
+    """
+
+    def __init__(self) -> None:
+        self._stored: asyncio.Future[StoredBoard | None] = asyncio.get_running_loop().create_future()
+        self._wanted = Signal()
+
+    async def offer(self, stored: StoredBoard) -> None:
+        """Show what is stored, and return when somebody wants the board."""
+        if not self._stored.done():
+            self._stored.set_result(stored)
+        await self._wanted.wait()
+
+    async def use(self, look: Offer) -> None:
+        """Await ``look`` with what is stored, before the board is loaded; not at all when it is loaded without an
+        offer."""
+        stored = await asyncio.shield(self._stored)
+        if stored is not None:
+            await look(stored)
+
+    def want(self) -> None:
+        """The board is to be loaded now."""
+        self._wanted.set()
+
+    def end(self) -> None:
+        """The board is loaded, or cannot be."""
+        if self._stored.done():
+            self._stored = asyncio.get_running_loop().create_future()  # without what was offered
+        self._stored.set_result(None)
