@@ -12,18 +12,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import pycrdt
 import pytest
 from pydantic import Field
 
-from crdt_board import AgentPresence, BoardModel, Text, items_of, open_board
+from crdt_board import AgentPresence, BoardModel, Text, items_of, open_board, wire
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.store.memory import MemoryStore
+from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
 from support.children import Child, child
 from support.model import Report
 from support.server import ServerProcess
 from support.serving import Served, serving
-from support.waiting import eventually
+from support.stock import stock_peer
+from support.waiting import DEADLINE_SECONDS, eventually
 
 _FOLDER = Path(__file__).resolve().parent / "interop"
 _MIXED = "naïve e\u0301 漢字 👩‍👩‍👧 \U0001f9ff ﷽ 𝔘"
@@ -288,6 +291,33 @@ async def test_client_ids(server: ServerProcess, board_id: str, client_id: int) 
     async with node_peer(server, board_id, "3") as peer:
         assert client_id in await peer.ask("stateVector")
         assert await peer.ask("text", "draft") == "from Node, and on"
+
+
+async def test_a_large_board_that_nobody_has_open(tmp_path: Path, major: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newcomer is sent it from the store, entries behind the snapshot included, before it says that it is in step."""
+    monkeypatch.setattr("crdt_board_server.connection._BEFORE_LOAD_SECONDS_MAX", DEADLINE_SECONDS)
+    values = {f"key-{number}": f"a value of some forty letters, {number:8}" for number in range(2_000)}
+    for part in values, {"later": "1"}, {"latest": "2"}:
+        async with (
+            serving(await SqliteStore.open(tmp_path / "boards.db")) as server,
+            stock_peer(server.url, "b") as peer,
+        ):
+            with peer.doc.transaction():
+                peer.doc.get("values", type=pycrdt.Map).update(part)
+            await eventually(lambda peer=peer: isinstance(peer.frames[-1], wire.SyncUpdate), "it is durable")
+    async with (
+        serving(await SqliteStore.open(tmp_path / "boards.db")) as server,
+        node_peer(server, "b", major) as peer,
+    ):
+        assert await peer.ask("map", "values") == values | {"later": "1", "latest": "2"}
+        first = [message[:2] for message in await peer.ask("received")][:3]
+        assert first == [[0, 2], [0, 2], [0, 1]], "an update, an update, and the step 2"
+        await peer.ask("setKey", "values", "later", "from Node")
+        async with stock_peer(server.url, "b") as late:
+            held = late.doc.get("values", type=pycrdt.Map)
+            await eventually(lambda: held.get("later") == "from Node", "the edit of Node")
+            held["latest"] = "from Python"
+            await _reads(peer, values | {"later": "from Node", "latest": "from Python"}, "map", "values")
 
 
 async def test_stock_clients_get_stock_frames_only(shared_server: ServerProcess, board_id: str, major: str) -> None:
