@@ -265,8 +265,10 @@ class BoardHost:
             except Exception:  # the boundary of this task
                 logger.exception("cannot see what other processes write")
                 await asyncio.sleep(_WATCH_RETRY_SECONDS)
-            for engine in self.open_boards().values():
-                engine.refresh()
+            for slot in self._slots.values():
+                if slot.closing is None:
+                    # One that is being loaded may have read before the others wrote.
+                    slot.loading.add_done_callback(_refresh)
 
 
 def _default_artifacts(store: Store, limits: Limits) -> ArtifactStore | None:
@@ -277,6 +279,11 @@ def _default_artifacts(store: Store, limits: Limits) -> ArtifactStore | None:
 
 def _failed(task: asyncio.Task[Engine]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _refresh(loading: asyncio.Task[Engine]) -> None:
+    if not _failed(loading):
+        loading.result().refresh()
 
 
 def _stopped(slot: _Slot) -> bool:

@@ -20,12 +20,15 @@ class Offering:
         2. What was offered is not kept here once the board is loaded.
     """
 
+    __slots__ = ("_stored", "_wanted")
+
     def __init__(self) -> None:
-        self._stored: asyncio.Future[StoredBoard | None] = asyncio.get_running_loop().create_future()
+        self._stored: asyncio.Future[StoredBoard | None] | None = asyncio.get_running_loop().create_future()
         self._wanted = Signal()
 
     async def offer(self, stored: StoredBoard) -> None:
         """Show what is stored, and return when somebody wants the board."""
+        assert self._stored is not None, "an offer of a board that is loaded"
         if not self._stored.done():
             self._stored.set_result(stored)
         await self._wanted.wait()
@@ -33,7 +36,7 @@ class Offering:
     async def use(self, look: Offer) -> None:
         """Await ``look`` with what is stored, before the board is loaded; not at all when it is loaded without an
         offer."""
-        stored = await asyncio.shield(self._stored)
+        stored = None if self._stored is None else await asyncio.shield(self._stored)
         if stored is not None:
             await look(stored)
 
@@ -43,6 +46,6 @@ class Offering:
 
     def end(self) -> None:
         """The board is loaded, or cannot be."""
-        if self._stored.done():
-            self._stored = asyncio.get_running_loop().create_future()  # without what was offered
-        self._stored.set_result(None)
+        stored, self._stored = self._stored, None
+        if stored is not None and not stored.done():
+            stored.set_result(None)

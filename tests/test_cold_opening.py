@@ -166,6 +166,33 @@ async def test_what_is_stored_is_what_the_loaded_board_gives(database: Path) -> 
     assert held(docs[0]) == held(client.doc)
 
 
+async def test_what_another_process_writes_before_a_board_is_loaded_is_seen(database: Path) -> None:
+    client = await make_large(database)
+    store, noticed = await SqliteStore.open(database), asyncio.Event()
+    wait = store.wait_for_others
+
+    async def noting() -> None:
+        await wait()
+        noticed.set()
+
+    store.wait_for_others = noting  # type: ignore[method-assign]
+    async with (
+        BoardHost(store) as host,
+        BoardHost(await SqliteStore.open(database)) as another,
+        another.board(BOARD) as writer,
+    ):
+
+        async def look(_stored: StoredBoard) -> None:
+            noticed.clear()
+            await write(writer, client.put({"later": "new"}))
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await noticed.wait()
+
+        engine = await host.acquire(BOARD, look)
+        await eventually(lambda: engine.seq == 2, "the entry of the other process")
+        host.release(engine)
+
+
 async def test_what_a_newcomer_sends_at_once_waits_and_is_written(database: Path) -> None:
     client = await make_large(database, later=2)
     edit = client.put({"mine": "at once"})

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,7 @@ class Peer:
         self._synced_at: int | None = None
         self._missed_presence = False
         self._sent: StoredBoard | None = None  # what the peer holds, until it is a member of its room
-        self._early: list[events.ServerEvent] = []  # came before the board was loaded
+        self._early: Sequence[events.ServerEvent] = ()  # came before the board was loaded
         self._ack: tuple[int, int] | None = None
         self._resyncs = 0  # receipts of what was submitted before the latest one acknowledge nothing
         self._has_asked = False
@@ -194,7 +194,7 @@ class Peer:
             async with asyncio.timeout(_BEFORE_LOAD_SECONDS_MAX):
                 self._early = self._session.receive(await self._socket.next_message())
                 if self._early == [events.SyncRequested(NOTHING_KNOWN)]:
-                    self._early, self._sent = [], stored
+                    self._early, self._sent = (), stored
                     self._send(self._session.whole(stored.updates))
                     await self._socket.flush()
 
@@ -216,9 +216,9 @@ class Peer:
         if self._sent is not None:
             sent, self._sent = self._sent, None
             await self._engine.read(partial(self._join_after, sent))
-        for event in self._early:
+        early, self._early = self._early, ()
+        for event in early:
             await self._handle(event)
-        self._early.clear()
         self._socket.inline, self._socket.arrived = self._take, self._submit_arrived
         while True:
             message = await self._socket.next_message()
