@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pycrdt
@@ -13,16 +13,17 @@ from crdt_board.containers import Containers
 from crdt_board.field_wires import FieldWires, is_something
 from crdt_board.item_lists import ItemLists
 from crdt_board.layout import SINGLE_KINDS
+from crdt_board.list_hashes import ListHashes
 from crdt_board.record_hashes import RecordHashes, digest
-from crdt_board.records import SharedType
+from crdt_board.records import DeepEvent, SharedType
 from crdt_board.text_edits import TextEdits
 
 
 class Checksums:
-    """The hashes of fields and records that are known.
+    """The hashes of fields, records and stretches of lists that are known.
 
     Invariant: none is older than the last change of what it is of, as long as its owner calls `forget`, and for a
-    record `forget_record`, with every change.
+    record `forget_record`, for a list `change_list`, with every change.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Checksums:
         self._items = items
         self._hashes: dict[str, str | None] = {}
         self._records: defaultdict[str, RecordHashes] = defaultdict(RecordHashes)
+        self._lists: dict[str, ListHashes] = {}
 
     def forget(self, field: str) -> None:
         self._hashes.pop(field, None)
@@ -48,9 +50,20 @@ class Checksums:
     def forget_record(self, field: str, key: str) -> None:
         self._records[field].forget(key)
 
+    def change_list(self, field: str, events: Sequence[DeepEvent]) -> None:
+        known = self._lists.get(field)
+        if known is None:  # so that replicas, of which nobody asks a checksum, do not work out what was changed
+            return
+        for event in events:
+            if event.path:
+                known.forget()
+            else:
+                known.change(event.delta)
+
     def forget_all(self) -> None:
         self._hashes.clear()
         self._records.clear()
+        self._lists.clear()
 
     def checksum(self) -> str:
         """Fields that were added to the layout and never written do not change it."""
@@ -78,5 +91,8 @@ class Checksums:
             self._edits.settle()
             records = cast("pycrdt.Map[Any]", self._roots[name])
             return self._records[name].field_hash(records, self._containers.layout.by_name[name], self._items.ids_at)
+        if kind == "list":
+            known = self._lists.setdefault(name, ListHashes())
+            return known.field_hash(lambda: cast("list[JsonValue]", self._wires.container(name)))
         value = self._wires.container(name)
         return digest(value) if is_something(value, kind) else None

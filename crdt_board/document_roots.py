@@ -11,8 +11,8 @@ import pycrdt
 
 from crdt_board.cells import CELL_KINDS
 from crdt_board.layout import BOARD_ROOT, RECORD_KINDS, SINGLE_KINDS, STATE_ROOT, TEAM_ROOT, FieldKind, FieldLayout
-from crdt_board.records import SharedType
-from crdt_board.touched import DeepEvent, Touched
+from crdt_board.records import DeepEvent, SharedType
+from crdt_board.touched import Touched
 
 _Root = TypeVar("_Root", pycrdt.Text, "pycrdt.Array[Any]", "pycrdt.Map[Any]")
 
@@ -58,7 +58,7 @@ class Roots:
         if kind == "text":
             self._observe(name, place, pycrdt.Text, touched, Touched.note_whole)
         elif kind == "list":
-            self._observe(name, place, pycrdt.Array, touched, Touched.note_whole)
+            self._observe(name, place, pycrdt.Array, touched, Touched.note_list)
         elif kind in RECORD_KINDS:
             self._observe(name, place, pycrdt.Map, touched, Touched.note_records)
         else:

@@ -25,6 +25,19 @@ IdsAt = Callable[[str], Sequence[str]]
 """From the path of a list of records to the ids of its items, in their order."""
 
 
+class DeepEvent(Protocol):
+    """What pycrdt's inner types hand to a deep observer; ``keys`` exists on events of maps only."""
+
+    @property
+    def path(self) -> list[str | int]: ...
+
+    @property
+    def keys(self) -> dict[str, Any]: ...
+
+    @property
+    def delta(self) -> list[dict[str, Any]]: ...
+
+
 class Maker(Protocol):
     """Who makes records."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from crdt_board.checksums import Checksums
 from crdt_board.containers import Containers
@@ -13,22 +13,9 @@ from crdt_board.item_lists import ItemLists
 from crdt_board.layout import STRICT_PREFIX, VIOLATION_PREFIX, FieldLayout
 from crdt_board.local_transactions import LocalTransactions
 from crdt_board.paths import escape_path
-from crdt_board.records import changed_paths
+from crdt_board.records import DeepEvent, changed_paths
 from crdt_board.standing import Standing
 from crdt_board.text_edits import TextEdits
-
-
-class DeepEvent(Protocol):
-    """What pycrdt's inner types hand to a deep observer; ``keys`` exists on events of maps only."""
-
-    @property
-    def path(self) -> list[str | int]: ...
-
-    @property
-    def keys(self) -> dict[str, Any]: ...
-
-    @property
-    def delta(self) -> list[dict[str, Any]]: ...
 
 
 class Touched:
@@ -139,6 +126,10 @@ class Touched:
                 self._standing.touch(field, parts[0])
                 if not self._transactions.is_open:
                     self._edits.forget(path)
+
+    def note_list(self, field: str, events: Sequence[DeepEvent]) -> None:
+        self._checksums.change_list(field, events)
+        self.note_whole(field, events)
 
     def note_whole(self, field: str, _events: Sequence[DeepEvent]) -> None:
         self._checksums.forget(field)
