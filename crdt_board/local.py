@@ -158,6 +158,8 @@ async def _make_host(where: str | Path, artifacts: str | Path | None) -> BoardHo
 class LocalLink:
     """Ties a replica to an engine in the same process.
 
+    Invariant: the replica holds all entries that were published, so that what comes next is ready.
+
     The links that listen to one engine tell each other who is there.
     """
 
@@ -223,7 +225,6 @@ class LocalLink:
             await self.close()
             raise
         self.replica.on_pending = self._wake.set
-        self.replica.on_missing = self._miss
         self._task = asyncio.create_task(self._run(), name=f"replica-{self.board_id}")
         return self._session
 
@@ -231,7 +232,7 @@ class LocalLink:
         for shown in entries:
             news = shown.corrections if shown.source is self else shown.updates
             if news:
-                self.replica.receive(news, agent=shown.entry.author, seq=shown.entry.seq)
+                self.replica.receive(news, agent=shown.entry.author, seq=shown.entry.seq, ready=True)
             version = shown.checkpoint.version if shown.checkpoint else None
             self.replica.reached(seq=shown.entry.seq, version=version)
 

@@ -210,17 +210,19 @@ class Replica:
     def in_transaction(self) -> bool:
         return self._depth > 0
 
-    def receive(self, updates: Sequence[bytes], *, agent: str | None, seq: int | None) -> None:
+    def receive(self, updates: Sequence[bytes], *, agent: str | None, seq: int | None, ready: bool = False) -> None:
         """Take in what others wrote: entry ``seq`` by ``agent``, or a difference (both None).
 
-        Of an entry, what builds on something that is missing here is left out, and ``on_missing`` called. A difference
-        must be one to a state that this replica has been in.
+        Of an entry, what builds on something that is missing here is left out, and ``on_missing`` called; it is not
+        looked for when the caller knows the entry to be ``ready``: this replica holds all entries before it. A
+        difference must be one to a state that this replica has been in.
 
         Raises:
             MalformedUpdate: the bytes are not updates.
             DocumentBroken: yrs panicked; the replica must be built anew.
         """
-        arrival = _Arrival(list(updates), agent, seq)
+        is_difference = agent is None and seq is None
+        arrival = _Arrival(list(updates), agent, seq, is_ready=ready or is_difference)
         if self._depth:
             self._arrived.append(arrival)
             return
@@ -335,7 +337,7 @@ class Replica:
 
     def _apply(self, arrival: _Arrival) -> bool:
         """Whether everything that arrived was ready; what was not is left out."""
-        if arrival.agent is None and arrival.seq is None:
+        if arrival.is_ready:
             self.document.apply_or_raise(arrival.updates)
             return True
         answers = self.document.apply_ready([(update, _extent_of(update)) for update in arrival.updates])
@@ -379,6 +381,7 @@ class _Arrival:
     updates: list[bytes]
     agent: str | None
     seq: int | None
+    is_ready: bool
 
 
 @dataclass(slots=True)

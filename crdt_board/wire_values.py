@@ -88,7 +88,7 @@ def document_wire(value: Any) -> JsonValue:
     if isinstance(value, list | bytes | bytearray):
         return [document_wire(item) for item in value]
     if isinstance(value, dict):
-        return {key: document_wire(item) for key, item in value.items()}
+        return {key: item if type(item) is str else document_wire(item) for key, item in value.items()}
     return _shared_type_wire(value)
 
 
@@ -162,6 +162,14 @@ def _big_integer(value: int, path: str) -> str:
         raise invalid_value(path, f"is too large an integer: {error}") from None
 
 
+def _is_wire(value: object) -> bool:
+    """Whether this is one of the usual values that stay as they are; a path for each costs more than all else."""
+    kind = type(value)
+    if kind is str:
+        return cast(str, value).isascii()
+    return value is None or kind is bool or (kind is int and -SAFE_INTEGER <= cast(int, value) <= SAFE_INTEGER)
+
+
 def to_wire(value: Any, path: str, depth: int = 0, *, big_integers_as_text: bool) -> JsonValue:
     """JSON as pydantic dumps it, checked and copied into wire form.
 
@@ -180,14 +188,16 @@ def to_wire(value: Any, path: str, depth: int = 0, *, big_integers_as_text: bool
         raise invalid_value(path, f"is nested deeper than {DEFAULT_LIMITS.nesting_depth_max} levels")
     if isinstance(value, list | tuple):
         return [
-            to_wire(item, child_path(path, index), depth + 1, big_integers_as_text=big_integers_as_text)
+            item
+            if _is_wire(item)
+            else to_wire(item, child_path(path, index), depth + 1, big_integers_as_text=big_integers_as_text)
             for index, item in enumerate(value)
         ]
     if isinstance(value, dict):
         return {
-            check_key(key, path): to_wire(
-                item, child_path(path, key), depth + 1, big_integers_as_text=big_integers_as_text
-            )
+            check_key(key, path): item
+            if _is_wire(item)
+            else to_wire(item, child_path(path, key), depth + 1, big_integers_as_text=big_integers_as_text)
             for key, item in value.items()
         }
     raise invalid_value(path, f"{type(value).__name__} is not a JSON value")
