@@ -434,6 +434,8 @@ class Engine:
                     await self._rest()
                 else:
                     await self._step()
+                    if self._inbox:
+                        await asyncio.sleep(0)  # a store in memory answers at once, and who was answered is to go on
             if not isinstance(self._end, BoardDeleted):
                 await self._chores.last_snapshot()
                 self.client_ids.take_back(self._tail.client_id)

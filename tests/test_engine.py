@@ -141,6 +141,15 @@ async def status_of(engine: Engine) -> Any:
     return await engine.read(lambda document: document.wire_state().get("status"))
 
 
+async def test_others_go_on_between_two_batches_also_over_a_store_that_answers_at_once() -> None:
+    """Who was answered need not wait until everybody else is."""
+    async with BoardHost(MemoryStore()) as host, host.board(BOARD) as engine:
+        commits = [engine.commit(request(f"step {number}")) for number in range(5)]
+        await commits[0]
+        assert not commits[-1].done()
+        assert (await commits[-1]).version == 5
+
+
 async def test_an_acknowledged_update_is_in_a_cold_reload() -> None:
     """What was acknowledged is read back by a process that has only the store."""
     store = Shared()
