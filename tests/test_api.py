@@ -179,8 +179,18 @@ async def test_a_store_that_fails_is_a_problem_that_says_when_to_come_back(datab
     assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "store_unavailable", "1")
 
 
+_ENDLESS_STREAMS = """
+[[operations]]
+include-path = "/api/boards/{board_id}/events"
+request-timeout = 5
+"""
+"""For so long a stream of events is listened to, though none may come: ten seconds unless told."""
+
+
+@pytest.mark.long
 async def test_the_api_keeps_to_its_description(client: httpx.AsyncClient, tmp_path: Path) -> None:
     """schemathesis, from the OpenAPI document: no undescribed status, no answer that does not fit, no failure."""
+    (tmp_path / "schemathesis.toml").write_text(_ENDLESS_STREAMS)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", str(client.base_url.join("/openapi.json"))),
         *("--max-examples", "3", "--phases", "examples,fuzzing", "--seed", "1", "--no-color"),

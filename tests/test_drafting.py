@@ -166,6 +166,7 @@ async def killed_after(where: Sequence[str], board: Board[Draft], changes: int) 
     return killed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 async def test_a_flow_that_is_killed_goes_on_where_it_was(where: list[str], board_id: str, seed: int) -> None:
     """D1: after kill -9 at random moments each section is there once, and one approval was decided."""
