@@ -147,6 +147,22 @@ async def test_every_error_is_a_problem_document(
     assert [each["id"] for each in (await got(client, ""))["boards"]] == [BOARD]
 
 
+async def test_problems_are_described_as_what_they_are(client: httpx.AsyncClient) -> None:
+    """The description has no other type for them than the one that they are sent as, and says what is in them."""
+    described = (await client.get("/openapi.json")).json()
+    problem = {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}
+    contents = [
+        answer["content"]
+        for methods in described["paths"].values()
+        for route in methods.values()
+        for answer in route["responses"].values()
+        if problem in answer.get("content", {}).values()
+    ]
+    assert len(contents) > 100
+    assert all(content == {"application/problem+json": problem} for content in contents)
+    assert described["components"]["schemas"]["ProblemDocument"]["required"] == ["title", "status", "detail", "code"]
+
+
 async def test_a_method_that_an_address_does_not_have_has_a_code_of_its_own(client: httpx.AsyncClient) -> None:
     """The answer, its header and the table say the same."""
     answer = await client.delete("/api/boards")
