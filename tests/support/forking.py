@@ -7,6 +7,7 @@ program. The answer is the exit status, negative for the signal that ended it, a
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -51,6 +52,7 @@ def forking() -> Iterator[Forking]:
 
 
 def main() -> None:
+    gc.freeze()  # else each child walks all modules when it ends, and has to copy them: 0.2 s [measured]
     for line in sys.stdin:
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
             if os.fork() == 0:
