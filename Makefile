@@ -9,6 +9,7 @@ NODE_READY := $(INTEROP)/node_modules/.package-lock.json
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 
 # Tests wait for half of their time: for timers, other processes and the disk [measured].
+# They are handed out two at a time, so that the long ones come to all workers in turn.
 WORKERS := $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 
 # The tests start hundreds of processes, and each would compile the packages anew.
