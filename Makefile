@@ -9,7 +9,11 @@ NODE_READY := $(INTEROP)/node_modules/.package-lock.json
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 
 # Tests wait for half of their time: for timers, other processes and the disk [measured].
+# They are handed out two at a time, so that the long ones come to all workers in turn.
 WORKERS := $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
+
+# The tests start hundreds of processes, and each would compile the packages anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow test-histories check node bench bench-results bench-compare clean
@@ -59,7 +63,7 @@ $(NODE_READY): $(INTEROP)/package-lock.json
 
 test: check node
 	@echo "Tests"
-	@$(BIN)/pytest -n $(WORKERS) $(if $(CI),--durations=15)
+	@$(BIN)/pytest -n $(WORKERS) --maxschedchunk 2 $(if $(CI),--durations=15)
 
 test-slow: venv node
 	@$(BIN)/pytest -m slow

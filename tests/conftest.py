@@ -13,6 +13,8 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
+from support.forking import Forking
+from support.forking import forking as forking_process
 from support.server import ServerProcess, command_line
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -21,6 +23,19 @@ PROJECT = Path(__file__).resolve().parent.parent
 settings.register_profile("laptop", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ci" if os.environ.get("CI") else "laptop")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin the long tests one after another among the first half of the others.
+
+    None is then left alone at the end of a run on several workers, nor do they load the machine all at once.
+    """
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = [item for item in items if not item.get_closest_marker("long")]
+    apart = len(others) // (2 * len(long) + 1)
+    for number, item in enumerate(long):
+        others.insert(number * (apart + 1), item)
+    items[:] = others
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +90,13 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
     yield process
     with asyncio.Runner() as runner:
         runner.run(process.stop())
+
+
+@pytest.fixture(scope="session")
+def forking() -> Iterator[Forking]:
+    """Runs programs in processes that need not import the packages first."""
+    with forking_process() as process:
+        yield process
 
 
 @pytest.fixture(params=["embedded", "served"])

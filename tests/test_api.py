@@ -147,6 +147,22 @@ async def test_every_error_is_a_problem_document(
     assert [each["id"] for each in (await got(client, ""))["boards"]] == [BOARD]
 
 
+async def test_problems_are_described_as_what_they_are(client: httpx.AsyncClient) -> None:
+    """The description has no other type for them than the one that they are sent as, and says what is in them."""
+    described = (await client.get("/openapi.json")).json()
+    problem = {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}
+    contents = [
+        answer["content"]
+        for methods in described["paths"].values()
+        for route in methods.values()
+        for answer in route["responses"].values()
+        if problem in answer.get("content", {}).values()
+    ]
+    assert len(contents) > 100
+    assert all(content == {"application/problem+json": problem} for content in contents)
+    assert described["components"]["schemas"]["ProblemDocument"]["required"] == ["title", "status", "detail", "code"]
+
+
 async def test_a_method_that_an_address_does_not_have_has_a_code_of_its_own(client: httpx.AsyncClient) -> None:
     """The answer, its header and the table say the same."""
     answer = await client.delete("/api/boards")
@@ -179,8 +195,18 @@ async def test_a_store_that_fails_is_a_problem_that_says_when_to_come_back(datab
     assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "store_unavailable", "1")
 
 
+_ENDLESS_STREAMS = """
+[[operations]]
+include-path = "/api/boards/{board_id}/events"
+request-timeout = 5
+"""
+"""For so long a stream of events is listened to, though none may come: ten seconds unless told."""
+
+
+@pytest.mark.long
 async def test_the_api_keeps_to_its_description(client: httpx.AsyncClient, tmp_path: Path) -> None:
     """schemathesis, from the OpenAPI document: no undescribed status, no answer that does not fit, no failure."""
+    (tmp_path / "schemathesis.toml").write_text(_ENDLESS_STREAMS)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", str(client.base_url.join("/openapi.json"))),
         *("--max-examples", "3", "--phases", "examples,fuzzing", "--seed", "1", "--no-color"),

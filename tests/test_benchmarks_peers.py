@@ -56,6 +56,7 @@ async def _comparison(folder: Path, only: str) -> AsyncIterator[asyncio.subproce
             await process.communicate()
 
 
+@pytest.mark.long
 async def test_a_comparison_measures_and_says_what_survived(tmp_path: Path) -> None:
     """Figures come out as JSON and as Markdown, and all that a reader saw before ``kill -9`` is still there."""
     async with _comparison(tmp_path, "bursts,survival") as process:
@@ -84,6 +85,7 @@ def test_the_floor_is_no_peer() -> None:
     assert "| one of 10 writes 50/s, p50 (ms) | 1.50 | 1 | 1.50 |" in text
 
 
+@pytest.mark.long
 async def test_an_interrupted_comparison_leaves_nothing_running(tmp_path: Path) -> None:
     """Ctrl-C ends the server too, removes its files, and still reports, but not over what was kept before."""
     async with _comparison(tmp_path, "latency") as process:

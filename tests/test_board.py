@@ -1077,7 +1077,7 @@ async def _nothing(_before: Migration) -> None:
 
 async def test_closing_says_what_is_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the edits do not become durable in time, leaving the block raises how many are lost."""
-    monkeypatch.setattr(crdt_board.board, "_CLOSE_SECONDS", 0.05)
+    monkeypatch.setitem(Board.close.__kwdefaults__, "timeout", 0.05)
     opened = place.open(Migration)
     board = await opened.__aenter__()
     gate = place.store.hold("append")

@@ -803,7 +803,7 @@ async def test_closing_while_a_lost_connection_is_cleared_away(relay: Relay, mon
 
 async def test_leaving_without_a_server_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the server is gone, leaving the block raises how many edits are lost, within its time."""
-    monkeypatch.setattr("crdt_board.board._CLOSE_SECONDS", 0.1)
+    monkeypatch.setitem(Board.close.__kwdefaults__, "timeout", 0.1)
     opened: Any = None
     async with serving(MemoryStore()) as served:
         opened = joined(served.url, "ann")

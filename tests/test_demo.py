@@ -16,6 +16,7 @@ _DEADLINE_SECONDS = 90
 _COMMAND = [sys.executable, "-P", "-m", "crdt_board_server", "demo"]
 
 
+@pytest.mark.long
 def test_a_killed_server_and_a_killed_agent_lose_and_repeat_nothing() -> None:
     """The demo passes every one of its checks, and its exit code says so."""
     done = subprocess.run([*_COMMAND, "--json"], capture_output=True, timeout=_DEADLINE_SECONDS, check=False)
@@ -40,6 +41,7 @@ def test_a_file_that_is_no_database_ends_the_demo_with_one_clear_error(tmp_path:
     assert foreign.read_bytes() == b"shopping list\n" * 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_process_and_no_file(number: signal.Signals, tmp_path: Path) -> None:
     """After Ctrl-C or SIGTERM the processes of the demo are gone, and so is its temporary folder."""

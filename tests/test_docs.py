@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,10 +17,10 @@ from crdt_board import Board
 from crdt_board.errors import error_types
 from crdt_board_server.cli import app
 from crdt_board_server.close_codes import CLOSINGS, SHUTTING_DOWN, UNFORESEEN, is_final
+from support.forking import Forking
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
-EXAMPLE_SECONDS = 30
 
 
 def examples() -> list[tuple[str, str]]:
@@ -33,16 +31,11 @@ def examples() -> list[tuple[str, str]]:
     ]
 
 
-def run_example(code: str, folder: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=EXAMPLE_SECONDS,
-        check=False,
-    )
-    assert ran.returncode == 0, f"{code}\n{ran.stderr}"
+def run_example(code: str, folder: Path, forking: Forking) -> None:
+    example = folder / "example.py"
+    example.write_text(code)
+    status, _, errors = forking.run(example, folder=folder)
+    assert status == 0, f"{code}\n{errors}"
 
 
 KEPT = [code for _, code in examples() if '.db"' in code]
@@ -50,34 +43,28 @@ KEPT = [code for _, code in examples() if '.db"' in code]
 
 
 @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in examples() if code not in KEPT])
-def test_every_python_example_runs(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_every_python_example_runs(code: str, tmp_path: Path, forking: Forking, request: pytest.FixtureRequest) -> None:
     """Each example is a program that ends well, against a real server where it connects to one."""
     if "ws://127.0.0.1:8765" in code:
         server = request.getfixturevalue("server")
         code = code.replace("ws://127.0.0.1:8765", server.url)
-    run_example(code, tmp_path)
+    run_example(code, tmp_path, forking)
 
 
-def test_examples_share_a_file_and_go_on_where_they_were(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_examples_share_a_file_and_go_on_where_they_were(tmp_path: Path, forking: Forking) -> None:
     """Who tries the pages in turn in one folder is not stopped by an example before, nor the second time."""
     assert len(KEPT) > 1
     for code in KEPT * 2:
-        run_example(code, tmp_path)
+        run_example(code, tmp_path, forking)
 
 
 @pytest.mark.parametrize("example", sorted((PROJECT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_every_example_runs_and_resumes(example: Path, tmp_path: Path) -> None:
+def test_every_example_runs_and_resumes(example: Path, tmp_path: Path, forking: Forking) -> None:
     """Each program in examples/ ends well, and again when it finds what it did before."""
     for _ in range(2):
-        ran = subprocess.run(
-            [sys.executable, "-W", "error", str(example)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=EXAMPLE_SECONDS,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stderr
+        status, _, errors = forking.run(example, folder=tmp_path)
+        assert status == 0, errors
 
 
 def test_the_table_of_errors_is_complete_and_true() -> None:

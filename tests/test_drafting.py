@@ -166,6 +166,7 @@ async def killed_after(where: Sequence[str], board: Board[Draft], changes: int) 
     return killed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 async def test_a_flow_that_is_killed_goes_on_where_it_was(where: list[str], board_id: str, seed: int) -> None:
     """D1: after kill -9 at random moments each section is there once, and one approval was decided."""
@@ -175,7 +176,7 @@ async def test_a_flow_that_is_killed_goes_on_where_it_was(where: list[str], boar
         for magnitude in (1, 1, 1.5, 2, 2):
             kills += await killed_after(where, board, int(10 ** moments.uniform(0, magnitude)))
         assert kills >= 2
-        code, _, errors = await run(*where, "--board", board_id, "--yes", command=IMPATIENT)
+        code, _, errors = await run(*where, "--board", board_id, "--yes")
         assert (code, errors) == (0, "")
         await board.wait_for(lambda state: state.status == "published", timeout=SECONDS)
         await check_finished(board)

@@ -49,6 +49,7 @@ async def journal_of(file: Path) -> list[Entry]:
 # Several processes
 
 
+@pytest.mark.long
 async def test_eight_processes_commit_a_hundred_times_each(tmp_path: Path) -> None:
     """D9: all eight hundred commits succeed, versions are gapless, both chains verify, and every patch is there."""
     file = tmp_path / "boards.db"
@@ -135,6 +136,7 @@ async def test_a_step_is_not_repeated_after_a_crash(tmp_path: Path) -> None:
 # Bursts
 
 
+@pytest.mark.long
 async def test_a_burst_of_edits_in_one_turn_of_the_loop(tmp_path: Path) -> None:
     """D10: 200,000 edits in one turn are all in the journal, at another agent of the host, and in a cold reload."""
     file = tmp_path / "boards.db"

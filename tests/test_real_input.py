@@ -10,6 +10,8 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from crdt_board import BoardModel, Text, open_board
 from crdt_board_client import connect
 from support.children import Child, child
@@ -80,6 +82,7 @@ async def _seat(server: ServerProcess, file: Path) -> AsyncIterator[tuple[Gate, 
         yield gate, process
 
 
+@pytest.mark.long
 async def test_two_people_typing_with_the_server_killed_halfway(server: ServerProcess, data_dir: Path) -> None:
     """Both replicas, a late one and a cold reload end with exactly the recorded text, over a ``kill -9``."""
     file = data_dir / "friendsforever.json.gz"
@@ -117,6 +120,7 @@ class Paper(BoardModel):
     text: Text
 
 
+@pytest.mark.long
 async def test_one_person_writing_a_paper(tmp_path: Path, data_dir: Path) -> None:
     """259,778 edits, a hundred to a transaction, end with exactly the recorded text, also in a cold reload."""
     with gzip.open(data_dir / "automerge-paper.json.gz", "rt") as content:

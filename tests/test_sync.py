@@ -33,6 +33,7 @@ from crdt_board.blocking.threads import Caller, LoopThread, _Holding
 from crdt_board.live.text import LiveText
 from crdt_board.sync import BlockingBoard, open_board
 from crdt_board_client.sync import connect
+from support.forking import Forking
 from support.server import ServerProcess
 
 _SECONDS = 30
@@ -556,11 +557,10 @@ def test_ctrl_c_ends_a_program_that_waits_and_keeps_what_it_wrote(tmp_path: Path
         assert board.state["begun"] is True
 
 
-def test_the_example_runs_against_a_server(shared_server: ServerProcess, tmp_path: Path) -> None:
+def test_the_example_runs_against_a_server(shared_server: ServerProcess, tmp_path: Path, forking: Forking) -> None:
     """examples/blocking_agent.py with an address is a client, and resumes too."""
     example = Path(__file__).resolve().parent.parent / "examples" / "blocking_agent.py"
     for _ in range(2):
-        command = [sys.executable, "-W", "error", str(example), shared_server.url]
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        assert (ran.returncode, "beta: BETA" in ran.stdout) == (0, True), ran.stderr
-    assert "reads" not in ran.stdout
+        status, said, errors = forking.run(example, shared_server.url, folder=tmp_path)
+        assert (status, "beta: BETA" in said) == (0, True), errors
+    assert "reads" not in said

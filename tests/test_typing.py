@@ -11,6 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plugins", ["", "plugins = pydantic.mypy"], ids=["plain", "plugin"])
 def test_the_sample_passes_strict_mypy(plugins: str, tmp_path: Path) -> None:
     """Models, live edits and snapshots need no ignores under strict mypy, with pydantic's plugin and without."""

@@ -157,6 +157,7 @@ def _name(row: Sequence[str]) -> str:
     return " ".join(row[: 2 if row[0] in ("tasks", "artifacts") else 1])
 
 
+@pytest.mark.long
 async def test_every_command_makes_its_change_though_nobody_reads_the_pipe(tmp_path: Path) -> None:
     """Each command of the program that changes something; it ends with 0, and standard error says that its answer is
     lost."""
@@ -172,6 +173,7 @@ async def test_every_command_makes_its_change_though_nobody_reads_the_pipe(tmp_p
             before = after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("output", "reason", "tail"),
     [((), "Broken pipe", []), (("/dev/full",), "No space left on device", ["--json"])],

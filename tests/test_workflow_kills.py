@@ -7,8 +7,6 @@ import json
 import random
 import secrets
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -20,15 +18,14 @@ from pydantic import JsonValue
 from crdt_board import Board, BoardHost, open_board
 from crdt_board.clock import ManualClock
 from crdt_board.store.memory import MemoryStore
+from support.forking import Forking
 from support.mortal import Cemetery, Died, PausingStore
 from support.workflow import STEPS, Job, Outside, run_and_settle
 
 _TURNS_MAX = 100_000
 _TTL_MS = 31_000
 _REAL_KILLS = 6
-_SECONDS = 30
-
-TESTS = Path(__file__).resolve().parent
+_AGENT = Path(__file__).resolve().parent / "support" / "workflow_agent.py"
 
 Workflow = Callable[[Board[Job], Outside], Awaitable[list[JsonValue]]]
 
@@ -73,6 +70,7 @@ class World:
             }
 
 
+@pytest.mark.long
 def test_killed_between_any_two_turns_it_does_each_effect_once(cemetery: Cemetery) -> None:
     """D1: wherever the process dies, the next one ends the workflow: each effect once, each step one version."""
     reference, turns = World(cemetery).run()
@@ -122,30 +120,35 @@ def test_the_kills_find_a_workflow_that_does_things_twice(cemetery: Cemetery) ->
     assert doubled
 
 
-def _run_for_real(where: str, board_id: str, outside: Path, turns: int = _TURNS_MAX) -> dict[str, Any] | None:
+def _run_for_real(
+    forking: Forking, where: str, board_id: str, outside: Path, turns: int = _TURNS_MAX
+) -> dict[str, Any] | None:
     """What a process found at the end; None when it was killed before."""
-    command = [sys.executable, "-m", "support.workflow_agent", where, board_id, str(outside), str(turns)]
-    ran = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    if ran.returncode == -signal.SIGKILL:
+    arguments = (where, board_id, str(outside), str(turns))
+    status, said, errors = forking.run(_AGENT, *arguments, folder=outside.parent)
+    if status == -signal.SIGKILL:
         return None
-    assert ran.returncode == 0, ran.stderr
-    answer: dict[str, Any] = json.loads(ran.stdout)
+    assert status == 0, errors
+    answer: dict[str, Any] = json.loads(said)
     return answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("served", [False, True], ids=["embedded", "served"])
-def test_killed_for_real_it_does_each_effect_once(served: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_killed_for_real_it_does_each_effect_once(
+    served: bool, tmp_path: Path, forking: Forking, request: pytest.FixtureRequest
+) -> None:
     """D1: the same with processes and SIGKILL, on a file and at a server."""
     where = request.getfixturevalue("shared_server").url if served else str(tmp_path / "boards.db")
     prefix = f"kills-{secrets.token_hex(4)}"
-    reference = _run_for_real(where, prefix, tmp_path / "reference")
+    reference = _run_for_real(forking, where, prefix, tmp_path / "reference")
     assert reference is not None
     killed = 0
     for number in range(_REAL_KILLS):
         outside = tmp_path / f"outside-{number}"
         last = reference["turns"] * (2 * number + 1) // (2 * _REAL_KILLS)
-        killed += _run_for_real(where, f"{prefix}-{number}", outside, last) is None
-        ended = _run_for_real(where, f"{prefix}-{number}", outside)
+        killed += _run_for_real(forking, where, f"{prefix}-{number}", outside, last) is None
+        ended = _run_for_real(forking, where, f"{prefix}-{number}", outside)
         assert ended is not None
         assert Counter(outside.read_text().split()) == _EFFECTS, f"killed after turn {last}"
         assert ended["found"] == reference["found"], f"killed after turn {last}"

@@ -22,7 +22,7 @@ from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.store.contract import Store
 from crdt_board_server.api.artifacts import artifact_routes
 from crdt_board_server.api.bodies import BodyLimit
-from crdt_board_server.api.problems import install_problems
+from crdt_board_server.api.problems import DescribedApp, install_problems
 from crdt_board_server.api.routes import board_routes
 from crdt_board_server.origins import OriginCheck, Origins
 from crdt_board_server.rooms import Rooms
@@ -149,7 +149,7 @@ def build_app(host: BoardHost, peers: Peers) -> FastAPI:
             for task in tasks:
                 task.cancel()
 
-    app = FastAPI(title="CRDT Board", version=__version__, lifespan=lifespan, summary="Boards and their past.")
+    app = DescribedApp(title="CRDT Board", version=__version__, lifespan=lifespan, summary="Boards and their past.")
     app.state.stopping, app.state.bells = asyncio.Event(), set()  # what ends event streams when the server stops
     app.add_middleware(BodyLimit, limits=host.limits)
     app.add_middleware(OriginCheck, origins=peers.origins)

@@ -16,6 +16,8 @@ from support.web import web_client
 
 _TESTS = Path(__file__).resolve().parent.parent
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_TESTS), "NO_COLOR": "1", "COLUMNS": "200"}
+_START_SECONDS = 60.0
+"""A busy machine takes its time to import everything, and without the shared server all tests fail that use it."""
 _ADDRESS = re.compile(r"on http://127\.0\.0\.1:(\d+) ")
 
 
@@ -58,9 +60,11 @@ class ServerProcess:
             command = [*self._command, "--port", str(self.port), *self._options]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=_ENVIRONMENT)
         if self.port == 0:
-            self.port = await eventually(lambda: self._announced_port(said), f"an address in its log: {self.log()}")
+            self.port = await eventually(
+                lambda: self._announced_port(said), "an address in the log of the server", seconds=_START_SECONDS
+            )
         async with web_client(self.http) as client:
-            await eventually(lambda: self._is_ready(client), "the server is ready")
+            await eventually(lambda: self._is_ready(client), "the server is ready", seconds=_START_SECONDS)
 
     def log(self) -> str:
         """Everything that the server wrote, over all its starts."""

@@ -7,6 +7,7 @@ are written, in place of a pipe without a reader.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -23,6 +24,7 @@ def broken_pipe() -> int:
 
 
 def main() -> None:
+    gc.freeze()  # else each child walks all modules when it ends, and has to copy them: 0.2 s [measured]
     for line in sys.stdin:
         with tempfile.TemporaryFile() as errors:
             child = os.fork()

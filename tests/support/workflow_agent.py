@@ -1,6 +1,6 @@
 """The workflow of `support.workflow` in a process that kills itself.
 
-``python -m support.workflow_agent <file or address> <board> <file of the outside> <turns>`` ends by SIGKILL after so
+``workflow_agent.py <file or address> <board> <file of the outside> <turns>`` ends by SIGKILL after so
 many turns of its event loop, or prints what it found at the end, and how many turns it took.
 """
 
