@@ -21,6 +21,7 @@ from crdt_board import BoardModel, Text, open_board
 _FILE = "automerge-paper.json.gz"
 _PER_TRANSACTION = 100
 _OPENINGS = 10
+_QUICK_EDITS, _QUICK_OPENINGS = 5_000, 1
 
 Edit = tuple[int, int, str]
 
@@ -46,6 +47,13 @@ class Trace:
         # A bare pycrdt text counts bytes; in this recording they are the code points.
         require(all(inserted.isascii() for _, _, inserted in edits), f"{_FILE} is not all ASCII")
         return cls(edits, recorded["endContent"])
+
+    def first(self, count: int) -> Trace:
+        """The first ``count`` edits alone."""
+        content = ""
+        for at, deleted, inserted in self.edits[:count]:
+            content = content[:at] + inserted + content[at + deleted :]
+        return Trace(self.edits[:count], content)
 
     def transactions(self) -> Iterator[list[Edit]]:
         """The edits, a hundred at a time."""
@@ -120,7 +128,7 @@ def open_and_read(file: str, sha256: str) -> dict[str, float]:
     return {"seconds": asyncio.run(opened())}
 
 
-def measure_board(trace: Trace, samples: Samples, bare_seconds: float, *, flush_each: bool) -> None:
+def measure_board(trace: Trace, samples: Samples, bare_seconds: float, *, openings: int, flush_each: bool) -> None:
     """One round of one way of writing: type, close, weigh the files, open again and again."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "boards.db"
@@ -130,7 +138,7 @@ def measure_board(trace: Trace, samples: Samples, bare_seconds: float, *, flush_
         samples.closing.append(closing)
         samples.bytes_an_edit.append(sum(path.stat().st_size for path in Path(folder).iterdir()) / len(trace.edits))
         sha256 = hashlib.sha256(trace.end_content.encode()).hexdigest()
-        for _ in range(_OPENINGS):
+        for _ in range(openings):
             opened = in_fresh_process("bench_automerge_paper", "open_and_read", file, sha256)
             samples.openings.append(opened["seconds"] * 1e3)
 
@@ -149,16 +157,18 @@ def figures_of(name: str, samples: Samples) -> list[Figure]:
 def main() -> None:
     """Run from the command line."""
     run = Run.begin("Embedded: automerge-paper, 100 edits to a transaction", argparse.ArgumentParser(), repeat=3)
-    trace = Trace.load()
+    trace, openings = Trace.load(), _OPENINGS
+    if run.options.quick:
+        trace, openings = trace.first(_QUICK_EDITS), _QUICK_OPENINGS
     bare: list[float] = []
     flushed, pipelined = Samples(), Samples()
     for number in range(1, run.options.repeat + 1):
         run.progress(f"round {number}: bare text")
         bare.append(type_bare(trace))
         run.progress(f"round {number}: flush after each transaction")
-        measure_board(trace, flushed, bare[-1], flush_each=True)
+        measure_board(trace, flushed, bare[-1], openings=openings, flush_each=True)
         run.progress(f"round {number}: one flush at the end")
-        measure_board(trace, pipelined, bare[-1], flush_each=False)
+        measure_board(trace, pipelined, bare[-1], openings=openings, flush_each=False)
     run.finish(
         [
             Figure("bare pycrdt text: all edits", "s", bare),

@@ -24,13 +24,27 @@ from crdt_board.history import BoardHistory, Retention
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board.testing.journals import JournalWriter, make_board
 
-_VERSIONS = 10_000
-_BOARD_BYTES = 1_000_000
-_READ_AT_RANDOM = 100
-_CHECKPOINTS = 200_000
 _CHECKPOINTS_AT_ONCE = 1_000
 _EDITS_TOGETHER = 2
 _PAUSE_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is written and read. ``edits`` None is the whole recording, ``reads`` how often each thing is read."""
+
+    versions: int
+    board_bytes: int
+    read_at_random: int
+    reads: int
+    checkpoints: int
+    edits: int | None
+    calm_seconds: float
+    """For how long somebody writes before, and half of it after, a journal is squashed."""
+
+
+FULL = Scale(10_000, 1_000_000, 100, 20, 200_000, None, 1.0)
+QUICK = Scale(50, 50_000, 3, 2, 2_000, 400, 0.1)
 
 
 class Report(BoardModel):
@@ -79,39 +93,39 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-async def measure_versions(file: Path, samples: Samples, run: Run) -> None:
-    """Ten thousand commits of one field on a board of 1 MB, then reading them back."""
+async def measure_versions(file: Path, scale: Scale, samples: Samples, run: Run) -> None:
+    """Many commits of one field on a large board, then reading them back."""
     seeded = random.Random(1)
     store = await SqliteStore.open(file)
     async with BoardHost(store) as host, open_board(host, "report", Report, agent="writer") as board:
-        board.state.draft.append(words(seeded, _BOARD_BYTES // 2))
+        board.state.draft.append(words(seeded, scale.board_bytes // 2))
         for number in range(500):
-            board.state.notes[f"note {number}"] = words(seeded, _BOARD_BYTES // 1000)
+            board.state.notes[f"note {number}"] = words(seeded, scale.board_bytes // 1000)
         await board.commit("write")
     before = _size(file)
     store = await SqliteStore.open(file)
     async with BoardHost(store) as host, open_board(host, "report", Report, agent="writer") as board:
         commits: list[float] = []
-        for number in range(2, _VERSIONS + 1):
+        for number in range(2, scale.versions + 1):
             commits.append(await timed(partial(board.commit, "step", patch={"status": f"step {number}"})))
             if number % 500 == 0:
                 run.progress(f"{number:,} versions")
         samples.commits += commits
-        samples.latest += [await timed(lambda: _now(board)) for _ in range(20)]
+        samples.latest += [await timed(lambda: _now(board)) for _ in range(scale.reads)]
         history = await BoardHistory.open(store, "report")
-        samples.latest_stored += [await timed(lambda: history.state(None)) for _ in range(20)]
-        wanted = [seeded.randint(1, _VERSIONS) for _ in range(_READ_AT_RANDOM)]
+        samples.latest_stored += [await timed(lambda: history.state(None)) for _ in range(scale.reads)]
+        wanted = [seeded.randint(1, scale.versions) for _ in range(scale.read_at_random)]
         # One entry is one version here; right before a snapshot it is farthest to the one before.
         wanted += [max(1, seq - 2) for seq in await store.snapshot_seqs("report")]
         reads = [await timed(partial(history.state_at, version)) for version in wanted]
         samples.versions += reads
         samples.slowest.append(max(reads))
-    samples.commit_bytes.append((_size(file) - before) / _VERSIONS)
+    samples.commit_bytes.append((_size(file) - before) / scale.versions)
     store = await SqliteStore.open(file)
     async with BoardHost(store) as host, open_board(host, "report", Report, agent="writer") as board:
-        for number in range(20):
+        for number in range(scale.reads):
             samples.forks.append(await timed(partial(board.fork, f"newest-{number}")))
-            old = seeded.randint(1, _VERSIONS)
+            old = seeded.randint(1, scale.versions)
             samples.old_forks.append(await timed(partial(board.fork, f"old-{number}", at=old)))
 
 
@@ -119,11 +133,11 @@ async def _now(board: Board[Report]) -> None:
     require(bool(board.snapshot().status), "the board is empty")
 
 
-async def measure_page(file: Path, samples: Samples, run: Run) -> None:
+async def measure_page(file: Path, scale: Scale, samples: Samples, run: Run) -> None:
     """The first page of very many checkpoints."""
     store = await SqliteStore.open(file, synchronous="OFF")
     writer = JournalWriter(await make_board(store))
-    for start in range(0, _CHECKPOINTS, _CHECKPOINTS_AT_ONCE):
+    for start in range(0, scale.checkpoints, _CHECKPOINTS_AT_ONCE):
         made = [writer.commit("step", b"x") for _ in range(_CHECKPOINTS_AT_ONCE)]
         whole = replace(
             made[0],
@@ -134,7 +148,7 @@ async def measure_page(file: Path, samples: Samples, run: Run) -> None:
         run.progress(f"{start:,} checkpoints")
     await store.close()
     store = await SqliteStore.open(file)
-    for _ in range(20):
+    for _ in range(scale.reads):
         samples.pages.append(await timed(lambda: store.checkpoints("job", limit=100)))
     await store.close()
 
@@ -181,20 +195,20 @@ async def live_writer(board: Board[Paper]) -> AsyncIterator[list[float]]:
         await task
 
 
-async def measure_squash(file: Path, samples: Samples, trace: Trace, *, same_process: bool) -> None:
+async def measure_squash(file: Path, scale: Scale, samples: Samples, trace: Trace, *, same_process: bool) -> None:
     """Squash the paper's journal while somebody writes the board."""
     name = "in the writer's process" if same_process else "by the command"
     store = await SqliteStore.open(file)
     async with BoardHost(store) as host, open_board(host, "paper", Paper, agent="writer") as board:
         async with live_writer(board) as waits:
-            await asyncio.sleep(1)
+            await asyncio.sleep(scale.calm_seconds)
             calm, began = len(waits), time.perf_counter()
             if same_process:
                 await (await BoardHistory.open(store, "paper")).compact(Retention(keep_versions=1))
             else:
                 await asyncio.to_thread(_compact, file)
             samples.squashing.setdefault(name, []).append(time.perf_counter() - began)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(scale.calm_seconds / 2)
         samples.stalls.setdefault("before, 99 of 100", []).append(percentile(sorted(waits[:calm]), 0.99))
         samples.stalls.setdefault(f"{name}, 99 of 100", []).append(percentile(sorted(waits[calm:]), 0.99))
         samples.stalls.setdefault(f"{name}, longest", []).append(max(waits[calm:]))
@@ -215,36 +229,44 @@ def _size(file: Path) -> int:
     return sum(path.stat().st_size for path in file.parent.glob(f"{file.name}*") if not path.name.endswith("-shm"))
 
 
-async def measure(samples: Samples, trace: Trace, run: Run) -> None:
+async def measure(scale: Scale, samples: Samples, trace: Trace, run: Run) -> None:
     """One round of everything, each part on files of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        await measure_versions(Path(folder) / "versions.db", samples, run)
-        await measure_page(Path(folder) / "page.db", samples, run)
+        await measure_versions(Path(folder) / "versions.db", scale, samples, run)
+        await measure_page(Path(folder) / "page.db", scale, samples, run)
         typed = Path(folder) / "paper.db"
         await type_paper(typed, trace, run)
         for same_process in (False, True):
             copy = Path(folder) / f"paper-{same_process}.db"
             copy.write_bytes(typed.read_bytes())
-            await measure_squash(copy, samples, trace, same_process=same_process)
+            await measure_squash(copy, scale, samples, trace, same_process=same_process)
 
 
 def main() -> None:
     """Run from the command line."""
     run = Run.begin("Embedded: old versions, and squashing a journal", argparse.ArgumentParser(), repeat=1)
+    scale = QUICK if run.options.quick else FULL
     trace, samples = Trace.load(), Samples()
+    if scale.edits is not None:
+        trace = trace.first(scale.edits)
     for _ in range(run.options.repeat):
-        asyncio.run(measure(samples, trace, run))
+        asyncio.run(measure(scale, samples, trace, run))
     run.finish(
         [
-            Figure("commit that changes one field of a board of 1 MB", "ms", samples.commits, at_most=5),
+            Figure(
+                f"commit that changes one field of a board of {scale.board_bytes / 1e6:g} MB",
+                "ms",
+                samples.commits,
+                at_most=5,
+            ),
             Figure("the same: disk for each, after closing", "bytes", samples.commit_bytes, at_most=2_000),
             Figure("latest state of the open board", "ms", samples.latest, at_most=10),
             Figure("latest state from the store", "ms", samples.latest_stored),
-            Figure(f"any of {_VERSIONS:,} versions", "ms", samples.versions, at_most=50),
+            Figure(f"any of {scale.versions:,} versions", "ms", samples.versions, at_most=50),
             Figure("the same, the slowest of those read", "ms", samples.slowest, at_most=50),
             Figure("fork at the newest version", "ms", samples.forks, at_most=20),
             Figure("fork at any version", "ms", samples.old_forks),
-            Figure(f"first page of {_CHECKPOINTS:,} checkpoints", "ms", samples.pages, at_most=100),
+            Figure(f"first page of {scale.checkpoints:,} checkpoints", "ms", samples.pages, at_most=100),
             *(
                 Figure(f"squash of {len(trace.edits) // _EDITS_TOGETHER:,} entries {name}", "s", seconds)
                 for name, seconds in samples.squashing.items()

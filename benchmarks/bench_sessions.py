@@ -22,6 +22,8 @@ from crdt_board.store.memory import MemoryStore
 from crdt_board.submissions import Receipt, Submission
 from crdt_board.updates import decode_state_vector
 
+_SESSIONS, _WHOLE = 20_000, 1_000
+_QUICK_SESSIONS, _QUICK_WHOLE = 200, 20
 _EDITS = 500
 _AT_ONCE = 100
 
@@ -128,10 +130,12 @@ def _never_take_back(ids: ClientIds, client_id: int) -> None:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--sessions", type=int, default=20_000, metavar="N", help="past sessions; default 20000")
-    parser.add_argument("--whole", type=int, default=1_000, metavar="N", help="whole sessions; default 1000")
+    parser.add_argument("--sessions", type=int, default=_SESSIONS, metavar="N", help=f"past sessions; {_SESSIONS}")
+    parser.add_argument("--whole", type=int, default=_WHOLE, metavar="N", help=f"whole sessions; {_WHOLE}")
     run = Run.begin("Embedded: what past sessions cost the next one", parser, repeat=5)
     options = run.options
+    if options.quick:
+        options.sessions, options.whole = _QUICK_SESSIONS, _QUICK_WHOLE
     costs = {"new ids": Cost(), "used ids": Cost()}
     for number in range(options.repeat):
         for name, cost in costs.items():

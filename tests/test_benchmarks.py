@@ -37,6 +37,7 @@ PROGRAMS = {
     "bench_effects": [],
     "bench_first_commit": [],
     "bench_paced_writer": ["--seconds", "1"],
+    "bench_sessions": [],
 }
 SLOW_PROGRAMS = {"bench_recovery", "bench_contention", "bench_drafting", "bench_paced_writer", "bench_first_commit"}
 """Those of the programs that start many processes."""
