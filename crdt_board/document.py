@@ -72,7 +72,15 @@ class Document:
         self._cells = PutCells(roots)
         clocks = self._clocks = DocumentClocks(self.doc, edits)
         self._transactions = LocalTransactions(self.doc, edits, clocks)
-        self._wires = FieldWires(roots, containers, edits=edits, items=items, cells=self._cells, strays=strays)
+        self._wires = FieldWires(
+            roots,
+            containers,
+            edits=edits,
+            items=items,
+            cells=self._cells,
+            transactions=self._transactions,
+            strays=strays,
+        )
         self._checksums = Checksums(roots, containers, wires=self._wires, edits=edits, items=items)
         self._touched = Touched(
             containers,
@@ -116,7 +124,7 @@ class Document:
         self._touched.misplaced.update(self._misplaced_keys())
         self.standing.declare(layout)
         self._checksums.forget_all()
-        self._wires.forget_strays()
+        self._wires.forget_all()
 
     def watch_events(self, watch: Callable[[str, Sequence[Any]], None] | None) -> None:
         """Call ``watch`` inside each transaction with the events of each root, in place of the one before."""
@@ -176,6 +184,7 @@ class Document:
         """
         self._cells.put(field, key, wire, replaced)
         self._checksums.forget(field)
+        self._wires.forget(field)
 
     def write_cells(self) -> None:
         """At the end of a transaction that will not be taken back: make what `put_cell` did lasting."""
@@ -185,6 +194,7 @@ class Document:
         """After a transaction was taken back: as if `put_cell` had not been called."""
         for field in self._cells.forget():
             self._checksums.forget(field)
+            self._wires.forget(field)
 
     def root(self, field: str) -> SharedType:
         """The root of a field that has one of its own."""
@@ -432,6 +442,14 @@ class Document:
     def take_unreadable(self) -> str | None:
         """The field that others gave text where a list is, since the last call; it must be removed unread."""
         return self._touched.take_unreadable()
+
+    def keep_wires(self) -> None:
+        """Keep what is read in wire form from now on, so that only what was touched since is read again.
+
+        It takes the memory of the state as Python's values. What `field_wire` and `wire_state` return is shared then,
+        and must not be changed.
+        """
+        self._wires.keeps = True
 
     def field_wire(self, name: str) -> JsonValue:
         """A field that has a root of its own, in wire form; empty, zero or None (with cells) when it holds nothing."""

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from crdt_board.cells import CELL_KINDS, reading
 from crdt_board.containers import Containers
 from crdt_board.item_lists import ItemLists
+from crdt_board.kept_wires import NOTHING, KeptWires
 from crdt_board.layout import (
     BOARD_ROOT,
     ITEM_KEY,
@@ -23,16 +24,24 @@ from crdt_board.layout import (
     FieldKind,
     FieldLayout,
 )
+from crdt_board.local_transactions import LocalTransactions
 from crdt_board.paths import split_path
 from crdt_board.put_cells import PutCells
 from crdt_board.records import SharedType, record_wire, records_wire
 from crdt_board.text_edits import TextEdits
+
+_BY_KEY: frozenset[FieldKind] = frozenset({"dict", "records"})
+"""The kinds of fields of which single keys can be read again."""
 
 
 class FieldWires:
     """What the fields of one document hold.
 
     With ``strays``, the keys of the root map ``state`` that no field is named after count as scalar fields.
+
+    With ``keeps``, what was read of a field is kept, and read again when it was touched. It is the reader's only to
+    look at then: whoever hands it on where it may be changed hands on a copy. Inside a local transaction nothing is
+    kept, since nobody tells yet what was touched.
     """
 
     def __init__(
@@ -43,14 +52,18 @@ class FieldWires:
         edits: TextEdits,
         items: ItemLists,
         cells: PutCells,
+        transactions: LocalTransactions,
         strays: bool,
     ) -> None:
         self.strays = strays
+        self.keeps = False
+        self._kept = KeptWires()
         self._roots = roots
         self._containers = containers
         self._edits = edits
         self._items = items
         self._cells = cells
+        self._transactions = transactions
         self._stray_names: list[str] | None = None  # None: not known
 
     def field_at(self, path: str) -> FieldLayout:
@@ -81,8 +94,32 @@ class FieldWires:
         content = {} if records is None else json.loads(str(records))
         return records_wire(content, self.field_at(path), path, self._items.ids_at)
 
+    def forget(self, field: str) -> None:
+        """A field was changed."""
+        self._kept.forget(field)
+
+    def forget_key(self, field: str, key: str) -> None:
+        """What is under a key of a field was changed."""
+        if self._kinds.get(field) in _BY_KEY:
+            self._kept.forget_key(field, key)
+        else:
+            self._kept.forget(field)
+
+    def forget_all(self) -> None:
+        """The fields may be others now, and in other roots."""
+        self._stray_names = None
+        self._kept.forget_all()
+
     def container(self, name: str) -> JsonValue:
         """A field that has a root of its own; empty, zero or None (with cells) when it holds nothing."""
+        if not self.keeps or self._transactions.is_open:
+            return self._read_container(name)
+        if self._kinds[name] in _BY_KEY:
+            root = cast("pycrdt.Map[Any]", self._roots[name])
+            self._kept.refresh(self._containers.layout.by_name[name], root, self._items.ids_at)
+        return self._kept[name] if name in self._kept else self._kept.keep(name, self._read_container(name))
+
+    def _read_container(self, name: str) -> JsonValue:
         kind = self._kinds[name]
         if kind == "text":
             self._edits.settle()
@@ -106,7 +143,7 @@ class FieldWires:
         assert not isinstance(only, str), only
         kinds = self._kinds
         names = kinds if only is None else [name for name in kinds if name in only]
-        values = self._all_singles() if only is None else self._named_singles(only)
+        values = self._singles(only)
         state = {name: wire for name, wire in values.items() if name not in kinds}
         for name in names:
             kind = kinds[name]
@@ -174,6 +211,19 @@ class FieldWires:
     @property
     def _board_map(self) -> pycrdt.Map[Any]:
         return cast("pycrdt.Map[Any]", self._roots[BOARD_ROOT])
+
+    def _singles(self, only: Collection[str] | None) -> dict[str, JsonValue]:
+        """The scalars, strict fields and strays that were written, and named if only some are."""
+        if not self.keeps or self._transactions.is_open:
+            return self._all_singles() if only is None else self._named_singles(only)
+        singles = [name for name in (*self.stray_names(), *self._kinds) if self.kind_of(name) in SINGLE_KINDS]
+        wanted = singles if only is None else [name for name in singles if name in only]
+        stale = [name for name in wanted if name not in self._kept]
+        if stale:
+            fresh = self._all_singles() if len(stale) == len(singles) else self._named_singles(stale)
+            for name in stale:
+                self._kept.keep(name, fresh.get(name, NOTHING))
+        return {name: wire for name in wanted if (wire := self._kept[name]) is not NOTHING}
 
     def _all_singles(self) -> dict[str, JsonValue]:
         """The scalars, strict fields and strays that were written."""

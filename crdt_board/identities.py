@@ -24,13 +24,14 @@ def without_ids(record: JsonValue, fields: Fields) -> JsonValue:
     if not isinstance(record, dict):
         return record
     return {
-        name: _field_without_ids(value, fields[name]) if name in fields else value
+        name: field_without_ids(value, fields[name]) if name in fields else value
         for name, value in record.items()
         if name != ITEM_KEY
     }
 
 
-def _field_without_ids(value: JsonValue, spec: Field) -> JsonValue:
+def field_without_ids(value: JsonValue, spec: Field) -> JsonValue:
+    """The same of one field."""
     if spec.kind == "record_list" and isinstance(value, list):
         return [without_ids(item, spec.inside) for item in value]
     if spec.kind == "records" and isinstance(value, dict):
@@ -42,16 +43,19 @@ def identify(model: BaseModel, wire: JsonValue, fields: Fields) -> None:
     """Note in every item inside ``model``, which was made from ``wire`` without its ids, which item it is."""
     record = cast(dict[str, Any], wire)
     for name, spec in fields.items():
-        if spec.kind not in RECORD_KINDS or name not in record:
-            continue
-        inside = getattr(model, name)
-        if spec.kind == "records":
-            for key, value in inside.items():
-                identify(value, record[name][key], spec.inside)
-            continue
-        for value, item in zip(inside, record[name], strict=True):
-            value._board_base.item = item.get(ITEM_KEY)
-            identify(value, item, spec.inside)
+        if spec.kind in RECORD_KINDS and name in record:
+            identify_inside(getattr(model, name), record[name], spec)
+
+
+def identify_inside(records: Any, wire: Any, spec: Field) -> None:
+    """The same in the records of one field."""
+    if spec.kind == "records":
+        for key, value in records.items():
+            identify(value, wire[key], spec.inside)
+        return
+    for value, item in zip(records, wire, strict=True):
+        value._board_base.item = item.get(ITEM_KEY)
+        identify(value, item, spec.inside)
 
 
 def content_of(record: JsonValue, fields: Fields) -> JsonValue:

@@ -85,7 +85,7 @@ class Touched:
                 if kind is None and not wires.strays:
                     continue  # what the model does not know is kept, but is no field that changed
                 self._paths.add(escape_path(key))
-                self._checksums.forget(key)
+                self._forget(key)
                 if kind is None:
                     wires.forget_strays()
                 elif kind != "scalar":
@@ -97,7 +97,7 @@ class Touched:
                 if key.startswith(STRICT_PREFIX):
                     name = key.removeprefix(STRICT_PREFIX)
                     self._paths.add(escape_path(name))
-                    self._checksums.forget(name)
+                    self._forget(name)
                 elif key.startswith(VIOLATION_PREFIX):
                     self._standing.touch_recorded()
 
@@ -110,8 +110,9 @@ class Touched:
         self._checksums.forget(field)
         self._standing.touch(field)
         for event in events:
-            for key in _changed_keys(event):
-                self._paths.add(f"{field}/{escape_path(str(key))}")
+            for key in map(str, _changed_keys(event)):
+                self._wires.forget_key(field, key)
+                self._paths.add(f"{field}/{escape_path(key)}")
 
     def note_records(self, field: str, events: Sequence[DeepEvent]) -> None:
         self._checksums.forget(field)
@@ -120,6 +121,7 @@ class Touched:
         for event in events:
             for parts in changed_paths(layout, event.path, getattr(event, "keys", ())):
                 self._checksums.forget_record(field, parts[0])
+                self._wires.forget_key(field, parts[0])
                 path = "/".join([field, *map(escape_path, parts)])
                 self._paths.add(path)
                 self._items.touch(path)
@@ -132,11 +134,15 @@ class Touched:
         self.note_whole(field, events)
 
     def note_whole(self, field: str, _events: Sequence[DeepEvent]) -> None:
-        self._checksums.forget(field)
+        self._forget(field)
         self._standing.touch(field)
         self._paths.add(field)
         if not self._transactions.is_open:
             self._edits.forget_text(field)
+
+    def _forget(self, field: str) -> None:
+        self._checksums.forget(field)
+        self._wires.forget(field)
 
     def _note_misfits(self, root: str, events: Sequence[DeepEvent]) -> None:
         for event in events:

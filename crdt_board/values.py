@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
@@ -132,6 +133,10 @@ class ValueCodec(Generic[T]):
             return cast(T, self._validate_json(json.dumps(wire)))
         except ValidationError as error:
             raise from_validation_error(error, path) from error
+
+    def fits_as_is(self, wires: Collection[JsonValue]) -> bool:
+        """Whether each of some wire forms surely is the value that `decode` gives."""
+        return self._as_is.issuperset(map(type, wires))
 
     def json_schema(self) -> dict[str, Any]:
         """The JSON Schema of the wire form."""

@@ -11,7 +11,7 @@ from crdt_board.board_link import StoredState
 from crdt_board.checkpoints import Clear, PatchOp
 from crdt_board.errors import BadRequest, InvalidValue, SchemaMismatch
 from crdt_board.joining import migrated
-from crdt_board.live import LiveState, snapshot, snapshot_from_wire
+from crdt_board.live import LiveState, Snapshots, snapshot_from_wire
 from crdt_board.live.editor import Editor
 from crdt_board.live.plain import PlainState, plain_snapshot, plain_state
 from crdt_board.patching import build_patch, build_plain_patch
@@ -64,12 +64,13 @@ class ModelView(Generic[ModelT]):
     def __init__(self, model: type[ModelT], replica: Replica) -> None:
         self._model = model
         self._replica = replica
+        self._snapshots = Snapshots(model)
 
     def live(self, editor: Editor) -> LiveState:
         return LiveState(self._model, editor)
 
     def snapshot(self) -> ModelT:
-        return snapshot(self._replica.document, self._model)
+        return self._snapshots.of(self._replica.document)
 
     def stored(self, stored: StoredState) -> ModelT:
         model, newest, state = self._model, self._replica.schema_version, stored.state

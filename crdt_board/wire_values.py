@@ -16,6 +16,8 @@ from crdt_board.canonical import SAFE_INTEGER, canonical_json
 from crdt_board.errors import InvalidValue
 from crdt_board.limits import DEFAULT_LIMITS
 
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
 
 def child_path(path: str, *parts: str | int) -> str:
     """``path`` extended by keys or indexes, as a JSON Pointer (RFC 6901) without its leading slash."""
@@ -117,6 +119,16 @@ def printed_wire(wire: JsonValue) -> JsonValue:
         return [printed_wire(item) for item in wire]
     if isinstance(wire, dict):
         return {key: printed_wire(item) for key, item in wire.items()}
+    return wire
+
+
+def copy_wire(wire: JsonValue) -> JsonValue:
+    """A copy that shares nothing which could be changed."""
+    if isinstance(wire, dict):
+        flat = _LEAVES.issuperset(map(type, wire.values()))
+        return wire.copy() if flat else {key: copy_wire(item) for key, item in wire.items()}
+    if isinstance(wire, list):
+        return wire.copy() if _LEAVES.issuperset(map(type, wire)) else list(map(copy_wire, wire))
     return wire
 
 

@@ -13,11 +13,11 @@ from crdt_board.checkpoints import DropKey, Increment, InsertItem, MoveItem, Pat
 from crdt_board.document import Document
 from crdt_board.errors import InvalidValue
 from crdt_board.item_matching import items_to_move, match_items
-from crdt_board.live import snapshot
 from crdt_board.operations import apply_patch
 from crdt_board.patching import build_patch
 from crdt_board.schema import BoardModel, Counter, Text
 from support.agents import LiveAgent, exchange
+from tests.support.snapshots import snapshot
 
 OPERATIONS: TypeAdapter[list[PatchOp]] = TypeAdapter(list[PatchOp])
 

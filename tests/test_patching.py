@@ -26,12 +26,13 @@ from crdt_board.checkpoints import (
 )
 from crdt_board.document import Document
 from crdt_board.errors import InvalidValue
-from crdt_board.live import snapshot, snapshot_from_wire
+from crdt_board.live import snapshot_from_wire
 from crdt_board.patching import apply_patch, build_patch
 from crdt_board.policies import Candidates, Max, Min, Strict
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.updates import EMPTY_UPDATE
 from support.agents import LiveAgent, exchange
+from tests.support.snapshots import snapshot
 
 
 class Job(BoardModel):

@@ -18,7 +18,6 @@ from crdt_board.findings import FINDINGS_MAX, MESSAGE_CHARS_MAX, PATH_CHARS_MAX,
 from crdt_board.fold import ChangeMark, Fold
 from crdt_board.layout import VIOLATION_PREFIX
 from crdt_board.limits import DEFAULT_LIMITS
-from crdt_board.live import snapshot
 from crdt_board.model_rules import broken_rules, has_rules, judge, validators_of
 from crdt_board.operations import apply_patch, patched
 from crdt_board.patching import build_patch, state_after
@@ -29,6 +28,7 @@ from crdt_board.updates import EMPTY_UPDATE
 from crdt_board.validity import Report, Unfolded, record_report, violated
 from crdt_board.violation import Violation
 from support.agents import LiveAgent
+from tests.support.snapshots import snapshot
 
 
 class Part(BoardModel):

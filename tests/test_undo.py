@@ -17,10 +17,11 @@ from pydantic import JsonValue
 
 from crdt_board import BadRequest, Board, BoardModel, Counter, Text, VersionConflict, open_board
 from crdt_board.document import Document
-from crdt_board.live import LiveState, snapshot
+from crdt_board.live import LiveState
 from crdt_board.replica import Replica
 from crdt_board.undo import UndoHistory
 from support import kept_records
+from tests.support.snapshots import snapshot
 
 
 class Finding(BoardModel):

@@ -14,7 +14,6 @@ from benchmarks.savers.contract import Change, State, bytes_of
 from benchmarks.servers import board_server
 from crdt_board import Board, BoardModel, open_board
 from crdt_board.history import BoardHistory
-from crdt_board.live.snapshots import snapshot_from_wire
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_client import connect
 
@@ -105,10 +104,10 @@ class BoardSaver:
         store = await SqliteStore.open(self._file)
         try:
             history, newest = await BoardHistory.open(store, _BOARD), self._board.version
-            found = [state async for _, state in history.states(newest - limit + 1, newest)]
+            found = [state async for _, state in history.snapshots(newest - limit + 1, newest, Steps)]
         finally:
             await store.close()
-        return [_state(snapshot_from_wire(state, Steps)) for state in reversed(found)]
+        return [_state(state) for state in reversed(found)]
 
     async def size(self) -> int:
         return bytes_of(self._file)

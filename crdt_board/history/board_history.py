@@ -12,11 +12,13 @@ import pycrdt
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from crdt_board.checkpoints import Checkpoint
+from crdt_board.document import Document
 from crdt_board.errors import BadRequest, BoardCorrupt, NotFound
 from crdt_board.history.blame import Origin, Origins, Stretch, attribute
 from crdt_board.history.compaction import Compaction, origins_of
 from crdt_board.history.differences import StateDiff, state_differences
 from crdt_board.history.edits import PathEdit, check_item, check_path, differences_at, index_in, may_touch
+from crdt_board.history.following import Follower
 from crdt_board.history.inspection import Inspection
 from crdt_board.history.news import EntryPage, News, news_of
 from crdt_board.history.retention import CompactionReport, Retention
@@ -24,13 +26,16 @@ from crdt_board.history.verification import Verification
 from crdt_board.journal import unpack_updates, verify_chain
 from crdt_board.layout import NO_FIELDS, Layout
 from crdt_board.limits import DEFAULT_LIMITS
+from crdt_board.live import Snapshots
 from crdt_board.loading import LoadedBoard, apply_entries, entry_pages, load_board
 from crdt_board.paths import field_of
 from crdt_board.positions import blocks_in_order
+from crdt_board.schema import BoardModel
 from crdt_board.schemas import BoardSchemas
 from crdt_board.sizes import BoardSizes, board_sizes
 from crdt_board.store.contract import BoardHead, Store
 from crdt_board.store.lookup import existing_head
+from crdt_board.wire_values import copy_wire
 
 _PAGE_ENTRIES = 500
 _PAGE_CHECKPOINTS = 1_000
@@ -38,6 +43,7 @@ _SCANNED_MAX = 5_000
 _PAGE_FORKS = 1_000
 
 
+ModelT = TypeVar("ModelT", bound=BoardModel)
 _Dated = TypeVar("_Dated", PathEdit, Stretch)
 
 
@@ -102,22 +108,22 @@ class BoardHistory:
     async def states(self, first: int, last: int) -> AsyncIterator[tuple[Checkpoint, dict[str, JsonValue]]]:
         """The same for the versions from ``first`` to ``last``, oldest first; without those that were compacted away.
 
-        The board is loaded once and then followed from version to version, where `state_at` loads it each time.
+        The board is loaded once and then followed from version to version, where `state_at` loads it each time: a state
+        costs what it differs from the one before in, and a copy of the others' containers. States share nothing that
+        can be changed.
         """
-        loaded: LoadedBoard | None = None
-        schema_version = 0
-        async for checkpoint in self._checkpoints(first, last):
-            try:
-                async with self._looking:
-                    if loaded is None or checkpoint.schema_version != schema_version:
-                        loaded = await self._load_version(checkpoint)
-                    else:
-                        loaded = await self._follow(loaded, checkpoint)
-            except NotFound:  # its record was kept, for the key that led to it; its state was not
-                loaded = None
-                continue
-            schema_version = checkpoint.schema_version
-            yield checkpoint, loaded.document.wire_state()
+        async for checkpoint, document in self._documents(first, last):
+            yield checkpoint, {name: copy_wire(wire) for name, wire in document.wire_state().items()}
+
+    async def snapshots(self, first: int, last: int, model: type[ModelT]) -> AsyncIterator[tuple[Checkpoint, ModelT]]:
+        """The same as models.
+
+        Raises:
+            InvalidValue: a state does not fit ``model``; it may be of another schema.
+        """
+        snapshots = Snapshots(model)
+        async for checkpoint, document in self._documents(first, last):
+            yield checkpoint, snapshots.of(document)
 
     async def load_version(self, version: int) -> tuple[Checkpoint, LoadedBoard]:
         """A checkpoint, and a copy of the board as it was then, verified against the checkpoint's checksum.
@@ -398,17 +404,27 @@ class BoardHistory:
         self._check_sum(loaded, checkpoint)
         return loaded
 
-    async def _follow(self, loaded: LoadedBoard, checkpoint: Checkpoint) -> LoadedBoard:
-        """A board that was loaded at an earlier version of the same schema, brought to this one."""
-        try:
-            async for page in entry_pages(self._store, self._board_id, after=loaded.fold.seq, until=checkpoint.seq):
-                loaded.take_in(page)
-        except BoardCorrupt:
-            return await self._load_version(checkpoint)  # what lies between was compacted; or it says what is wrong
-        if loaded.fold.seq != checkpoint.seq:
-            return await self._load_version(checkpoint)
-        self._check_sum(loaded, checkpoint)
-        return loaded
+    async def _documents(self, first: int, last: int) -> AsyncIterator[tuple[Checkpoint, Document]]:
+        """The board at one version after the other: mostly the same document, which was brought forward."""
+        follower: Follower | None = None
+        schema_version = 0
+        async for checkpoint in self._checkpoints(first, last):
+            try:
+                async with self._looking:
+                    if (
+                        follower is None
+                        or checkpoint.schema_version != schema_version
+                        or not await follower.follow(checkpoint.seq)
+                    ):
+                        follower = Follower(self._store, self._board_id, await self._load_version(checkpoint))
+                        follower.loaded.document.keep_wires()
+                    else:
+                        self._check_sum(follower.loaded, checkpoint)
+            except NotFound:  # its record was kept, for the key that led to it; its state was not
+                follower = None
+                continue
+            schema_version = checkpoint.schema_version
+            yield checkpoint, follower.loaded.document
 
     def _check_sum(self, loaded: LoadedBoard, checkpoint: Checkpoint) -> None:
         if loaded.document.checksum() != checkpoint.checksum:

@@ -20,7 +20,7 @@ from crdt_board.operations import apply_edits
 from crdt_board.patching import build_plain_patch
 from crdt_board.paths import escape_path
 from crdt_board.plain_fields import PlainField, plain_field
-from crdt_board.wire_values import check_text, document_wire
+from crdt_board.wire_values import check_text, copy_wire, document_wire
 
 
 class PlainState(MutableMapping[str, Any]):
@@ -142,8 +142,12 @@ def _refuse_strict(name: str) -> NoReturn:
 
 
 def plain_snapshot(document: Document) -> dict[str, JsonValue]:
-    """The whole board as JSON, each field of its layout and each key beside them."""
-    return plain_state(document.wire_state(), document)
+    """The whole board as JSON, each field of its layout and each key beside them; shares nothing with the document.
+
+    The document keeps what is read, so that the next one costs what was changed, and the copy.
+    """
+    document.keep_wires()
+    return {name: copy_wire(wire) for name, wire in plain_state(document.wire_state(), document).items()}
 
 
 def plain_state(state: Mapping[str, JsonValue], document: Document) -> dict[str, JsonValue]:
@@ -159,7 +163,7 @@ def read_key(document: Document, key: str) -> JsonValue:
     field = plain_field(document, key)
     if field.kind not in SINGLE_KINDS:
         wire = document.field_wire(key)
-        return field.present_in({} if wire is None else {key: wire})
+        return copy_wire(field.present_in({} if wire is None else {key: wire}))
     holder = document.state_map if field.kind == "scalar" else document.board_map
     stored = key if field.kind == "scalar" else STRICT_PREFIX + key
     return document_wire(holder[stored]) if stored in holder else cast(JsonValue, UNWRITTEN)

@@ -9,10 +9,11 @@ from pydantic import JsonValue
 
 from crdt_board.clock import ManualClock
 from crdt_board.document import Document
-from crdt_board.live import LiveState, snapshot
+from crdt_board.live import LiveState
 from crdt_board.replica import Replica
 from crdt_board.schema import BoardModel
 from crdt_board.undo import UndoHistory
+from tests.support.snapshots import snapshot
 
 
 class LiveAgent:
