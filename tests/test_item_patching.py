@@ -17,7 +17,7 @@ from crdt_board.operations import apply_patch
 from crdt_board.patching import build_patch
 from crdt_board.schema import BoardModel, Counter, Text
 from support.agents import LiveAgent, exchange
-from tests.support.snapshots import snapshot
+from support.snapshots import snapshot
 
 OPERATIONS: TypeAdapter[list[PatchOp]] = TypeAdapter(list[PatchOp])
 

@@ -32,7 +32,7 @@ from crdt_board.policies import Candidates, Max, Min, Strict
 from crdt_board.schema import BoardModel, Counter, Text
 from crdt_board.updates import EMPTY_UPDATE
 from support.agents import LiveAgent, exchange
-from tests.support.snapshots import snapshot
+from support.snapshots import snapshot
 
 
 class Job(BoardModel):

@@ -28,7 +28,7 @@ from crdt_board.updates import EMPTY_UPDATE
 from crdt_board.validity import Report, Unfolded, record_report, violated
 from crdt_board.violation import Violation
 from support.agents import LiveAgent
-from tests.support.snapshots import snapshot
+from support.snapshots import snapshot
 
 
 class Part(BoardModel):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from crdt_board import BoardModel, Text
 from crdt_board.live import LiveState
 from crdt_board.replica import Replica
-from tests.support.snapshots import snapshot
+from support.snapshots import snapshot
 
 
 class Two(BoardModel):

@@ -21,7 +21,7 @@ from crdt_board.live import LiveState
 from crdt_board.replica import Replica
 from crdt_board.undo import UndoHistory
 from support import kept_records
-from tests.support.snapshots import snapshot
+from support.snapshots import snapshot
 
 
 class Finding(BoardModel):

@@ -13,7 +13,7 @@ from crdt_board.live import LiveState
 from crdt_board.replica import Replica
 from crdt_board.schema import BoardModel
 from crdt_board.undo import UndoHistory
-from tests.support.snapshots import snapshot
+from support.snapshots import snapshot
 
 
 class LiveAgent:
