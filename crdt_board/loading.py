@@ -175,9 +175,7 @@ def compress_snapshot(data: bytes, layout: Layout, expected_checksum: str) -> by
 
     Pure and slow (tens of milliseconds for a large board): meant for a worker thread.
     """
-    fresh = Document(layout, strays=True)
-    fresh.apply_or_raise(unpack_updates(data))
-    if fresh.checksum() != expected_checksum:
+    if _document_of(unpack_updates(data), layout).checksum() != expected_checksum:
         return None
     return zlib.compress(data)
 
@@ -298,10 +296,7 @@ class SnapshotContent:
         Raises:
             UNUSABLE: the updates cannot be applied.
         """
-        document = Document(layout, strays=True, client_id=client_id)
-        document.apply_or_raise(self.updates)
-        document.take_touched()
-        return LoadedBoard(document=document, fold=self.fold)
+        return LoadedBoard(document=_document_of(self.updates, layout, client_id), fold=self.fold)
 
 
 def read_snapshot(record: SnapshotRecord | BaseRecord, epoch: str) -> SnapshotContent:
@@ -322,6 +317,15 @@ def read_snapshot(record: SnapshotRecord | BaseRecord, epoch: str) -> SnapshotCo
     if fold.epoch != epoch:
         raise ValueError("it belongs to an earlier board of this name")
     return SnapshotContent(fold, unpack_updates(zlib.decompress(record.data)))
+
+
+def _document_of(updates: list[bytes], layout: Layout | None, client_id: int | None = None) -> Document:
+    document = Document(strays=True, client_id=client_id)
+    document.apply_or_raise(updates)
+    if layout is not None:
+        document.declare(layout)  # not before: making events of everything takes longer than applying it
+    document.take_touched()
+    return document
 
 
 def apply_entries(loaded: LoadedBoard, entries: list[Entry], *, is_apart: bool = False) -> None:
