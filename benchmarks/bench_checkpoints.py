@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import math
 import tempfile
 import time
 from collections import defaultdict
@@ -95,7 +96,7 @@ def savers(only: str) -> tuple[dict[str, Opener], list[str]]:
 
 async def measure(opener: Opener, work: Work, samples: Samples, *, steps: int, seconds: float) -> None:
     """One saver from its first step to its history."""
-    notes, changes = notes_of(work.board_bytes, work.board_bytes), changes_of(steps, work.item_chars)
+    notes, changes = notes_of(work.board_bytes, work.board_bytes), changes_of(steps + _READS, work.item_chars)
     with tempfile.TemporaryDirectory() as folder:
         async with opener(Path(folder)) as saver:
             samples.durability = saver.durability
@@ -103,20 +104,24 @@ async def measure(opener: Opener, work: Work, samples: Samples, *, steps: int, s
             await saver.start(notes)
             before = await saver.size()
             gc.collect()  # what the one before left behind
-            made = await saver.write(changes, time.perf_counter() + seconds)
+            made = await saver.write(changes[:steps], time.perf_counter() + seconds)
             require(len(made) > 0, "not one step was made")
             disk = await saver.size()
             samples.steps.append(len(made))
             samples.step_ms += made
             samples.step_bytes.append((disk - before) / len(made))
             items = bool(work.item_chars)
-            written = [State(change.status, len(notes), items * n) for n, change in enumerate(changes[: len(made)], 1)]
+            written = [State(change.status, len(notes), items * n) for n, change in enumerate(changes, 1)]
+            count = len(made)
             for _ in range(_READS):
+                if saver.writes_again:  # so that nothing is read twice
+                    await saver.write(changes[count : count + 1], math.inf)
+                    count += 1
                 began = time.perf_counter()
                 read = await saver.latest()
                 samples.latest_ms.append((time.perf_counter() - began) * 1e3)
-                require(read == written[-1], f"the newest state is {read}, not {written[-1]}")
-            await _read_history(saver, samples, written)
+                require(read == written[count - 1], f"the newest state is {read}, not {written[count - 1]}")
+            await _read_history(saver, samples, written[:count])
         closed = sum(file.stat().st_size for file in Path(folder).iterdir())
         samples.disk_mb.append(((closed or disk) - empty) / _MEGA)
 

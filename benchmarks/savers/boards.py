@@ -59,6 +59,7 @@ async def _through_a_server(file: Path) -> AsyncIterator[Board[Steps]]:
 
 class BoardSaver:
     durability = "write-ahead log, synchronous=FULL: synced"
+    writes_again = True
 
     def __init__(self, file: Path, opening: Opening) -> None:
         self._file = file

@@ -38,6 +38,8 @@ class Saver(Protocol):
 
     durability: str
     """What is on the disk when a step has returned."""
+    writes_again: bool
+    """Whether `write` can be called more than once."""
 
     async def start(self, notes: dict[str, str]) -> None:
         """Write the board as it is before the first step."""

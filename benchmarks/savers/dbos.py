@@ -86,6 +86,9 @@ def _launched(address: str) -> Iterator[Any]:
 
 
 class WorkflowSaver:
+    writes_again = False
+    """The workflow ends with its steps."""
+
     def __init__(self, place: Path | Database, durability: str) -> None:
         self._place = place
         self.durability = durability

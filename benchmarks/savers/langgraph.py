@@ -92,6 +92,8 @@ def _sqlite(file: Path) -> Iterator[tuple[SqliteSaver, Path, str]]:
 
 
 class GraphSaver:
+    writes_again = True
+
     def __init__(self, state: type, saver: Any, place: Path | Database, durability: str) -> None:
         self._place = place
         self.durability = durability
@@ -125,6 +127,8 @@ class GraphSaver:
 
 class PutSaver:
     """`SqliteSaver.put` alone, without the graph around it: the least that a step takes."""
+
+    writes_again = True
 
     def __init__(self, saver: Any, file: Path, durability: str) -> None:
         self._saver = saver
