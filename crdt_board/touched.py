@@ -119,9 +119,11 @@ class Touched:
         # The layout that is declared now may lack the field.
         layout = self._containers.layout.by_name.get(field) or FieldLayout(name=field, kind="records")
         for event in events:
-            for parts in changed_paths(layout, event.path, getattr(event, "keys", ())):
-                self._checksums.forget_record(field, parts[0])
-                self._wires.forget_key(field, parts[0])
+            way, keys = event.path, getattr(event, "keys", ())
+            for record in map(str, way[:1] or keys):  # what another client put there may have no path of its own
+                self._checksums.forget_record(field, record)
+                self._wires.forget_key(field, record)
+            for parts in changed_paths(layout, way, keys):
                 path = "/".join([field, *map(escape_path, parts)])
                 self._paths.add(path)
                 self._items.touch(path)

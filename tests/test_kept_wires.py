@@ -129,6 +129,24 @@ def test_own_edits_are_seen_inside_their_transaction() -> None:
     assert (seen.scores, seen.title, seen.draft) == ({}, "", "")
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_is_no_record_is_looked_at_again_too(keeps: bool) -> None:
+    """An array that another client put among records, and changes, has the state and checksum of now."""
+    kept, writer = Document(LAYOUT), Document(LAYOUT)
+    if keeps:
+        kept.keep_wires()
+    with writer.doc.transaction():
+        writer.map("findings")["f"] = pycrdt.Array([1])
+        writer.map("findings").update({str(number): pycrdt.Map({"title": "t"}) for number in range(20)})
+    kept.apply_or_raise([writer.encode()])
+    before = kept.checksum(), kept.wire_state()
+    with writer.doc.transaction():
+        writer.map("findings")["f"].append(2)
+    kept.apply_or_raise([writer.encode(kept.state_vector())])
+    fresh = read_anew(kept)
+    assert (kept.checksum(), kept.wire_state()) == (fresh.checksum(), fresh.wire_state()) != before
+
+
 def test_what_did_not_change_is_not_read_again() -> None:
     """The wire form of a field that nobody touched is the same object; that of one that was touched is another."""
     agent = LiveAgent(Everything)
