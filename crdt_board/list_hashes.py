@@ -51,7 +51,7 @@ class ListHashes:
     def field_hash(self, read: Callable[[], list[JsonValue]]) -> str | None:
         """The hash of the list; None when it is empty. ``read`` is called when what is there is not known."""
         if self._items is None:
-            self._items = read()
+            self._items = read().copy()  # it is taken apart below
         items = self._items
         settled = len(items) // STRETCH * STRETCH - STRETCH  # what others insert at once may come before the last item
         if settled > 0:

@@ -21,7 +21,7 @@ from crdt_board.history import BoardHistory
 from crdt_board.live import Snapshots, snapshot_from_wire
 from crdt_board.store.memory import MemoryStore
 from support.agents import LiveAgent
-from support.histories import Everything, History
+from support.histories import LAYOUT, Everything, History
 
 
 def exact(state: object) -> str:
@@ -130,7 +130,7 @@ def test_own_edits_are_seen_inside_their_transaction() -> None:
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_what_is_no_record_is_looked_at_again_too(keeps: bool) -> None:
+def test_what_is_no_record_is_looked_at_again_too(*, keeps: bool) -> None:
     """An array that another client put among records, and changes, has the state and checksum of now."""
     kept, writer = Document(LAYOUT), Document(LAYOUT)
     if keeps:
@@ -145,6 +145,19 @@ def test_what_is_no_record_is_looked_at_again_too(keeps: bool) -> None:
     kept.apply_or_raise([writer.encode(kept.state_vector())])
     fresh = read_anew(kept)
     assert (kept.checksum(), kept.wire_state()) == (fresh.checksum(), fresh.wire_state()) != before
+
+
+def test_a_long_list_is_read_whole_after_its_checksum() -> None:
+    """The checksum of a list takes nothing away from what was read of it."""
+    agent = LiveAgent(Everything)
+    agent.document.keep_wires()
+    items: list[JsonValue] = [str(number) for number in range(50)]
+    agent.state.plan[:] = items
+    agent.document.checksum()
+    assert agent.document.wire_state()["plan"] == items
+    agent.state.plan.append("more")
+    agent.document.checksum()
+    assert agent.document.wire_state()["plan"] == [*items, "more"]
 
 
 def test_what_did_not_change_is_not_read_again() -> None:
