@@ -42,6 +42,7 @@ from crdt_board.team.leases import Lease
 from crdt_board.undo import UndoHistory
 from crdt_board.views import ModelView, Patch, PlainModel, PlainView, View
 from crdt_board.violation import VIOLATIONS, Violation
+from crdt_board.wire_values import check_text
 
 M = TypeVar("M", bound=BoardModel | PlainModel)
 _Answer = TypeVar("_Answer")
@@ -129,6 +130,9 @@ class Board(BoardPast[M], BoardTeam):
 
     def as_agent(self, agent: str) -> Board[M]:
         """Another agent's handle on the same replica; what it writes is recorded under its own name.
+
+        At a server at most 32 agents of one replica may announce themselves, react, follow or wait until all is
+        settled; the next one gets LimitExceeded there. How many edit and commit is not bounded.
 
         Raises InvalidValue when that is empty, LimitExceeded when it is no name or too long.
         """
@@ -430,7 +434,16 @@ class Board(BoardPast[M], BoardTeam):
         return Changes(self._session, path)
 
     def announce(self, *, role: str | None = None, step: str | None = None, focus: str | None = None) -> None:
-        """Tell everybody on the board what this agent is doing. Not stored; gone when the agent leaves."""
+        """Tell everybody on the board what this agent is doing. Not stored; gone when the agent leaves.
+
+        Raises:
+            InvalidValue: something else than a text was given.
+            LimitExceeded: at a server, more than 32 agents of this replica announce themselves, or what they say takes
+                more than 64 KiB together; nothing is announced.
+        """
+        for name, value in (("role", role), ("step", step), ("focus", focus)):
+            if value is not None:
+                check_text(value, name)
         self._session.check()
         self._idleness.say(AgentPresence(agent=self._agent, role=role, step=step, focus=focus))
 

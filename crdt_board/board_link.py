@@ -107,7 +107,10 @@ class Link(Protocol):
         ...
 
     def announce(self, presence: AgentPresence) -> None:
-        """Tell everybody, this replica too: whoever waits looks again."""
+        """Tell everybody, this replica too: whoever waits looks again.
+
+        Raises LimitExceeded, and tells nobody, when that is more than a peer takes of one replica.
+        """
         ...
 
     def agents(self) -> list[AgentPresence]: ...

@@ -26,6 +26,7 @@ from crdt_board import (
     BoardClosed,
     BoardReplaced,
     ConnectionFailed,
+    InvalidValue,
     LimitExceeded,
     ProtocolError,
     SchemaMismatch,
@@ -768,6 +769,58 @@ async def test_a_sender_that_fails_ends_the_board(
     assert "unforeseen by the sender" in caplog.text
     with pytest.raises(ConnectionFailed):
         near.state.title = "x"
+
+
+@pytest.mark.parametrize("said", [object(), 5, b"x"])
+async def test_announcing_what_is_no_text_is_refused(near: Board[Report], said: Any) -> None:
+    """What the server could not be told is refused where it is said, and the connection goes on."""
+    with pytest.raises(InvalidValue, match="role: must be a str"):
+        near.announce(role=said)
+    near.announce(role="writer")
+    near.state.title = "x"
+    await near.flush(timeout=DEADLINE_SECONDS)
+    assert near.failure is None
+
+
+async def test_announcing_more_than_the_server_takes_is_refused(near: Board[Report], served: Served) -> None:
+    """Texts too long for one awareness message are refused where they are said; what was said before stays."""
+    near.announce(role="writer")
+    with pytest.raises(LimitExceeded, match="what the agents of this connection say"):
+        near.announce(role="x" * DEFAULT_LIMITS.awareness_bytes_max)
+    near.announce(step="x" * 60_000)  # near the limit, with room for telling that it is idle
+    async with joined(served.url, "other") as other:
+        await other.wait_for(lambda _state: any(each.step for each in other.agents), DEADLINE_SECONDS)
+        near.state.title = "x"
+        await near.settled(timeout=DEADLINE_SECONDS)
+    assert near.failure is None
+
+
+async def test_more_agents_than_one_connection_may_speak_for(near: Board[Report]) -> None:
+    """The 33rd agent of a replica that says something of itself is refused, in whatever way; the others go on."""
+    agents = [near.as_agent(f"agent-{number}") for number in range(DEFAULT_LIMITS.presence_states_max)]
+    for agent in agents[:-1]:
+        agent.announce(role="writer")
+    last = agents[-1]
+
+    async def follow() -> None:
+        async with last.follow("reader"):
+            pass
+
+    with pytest.raises(LimitExceeded):
+        last.announce(role="writer")
+    with pytest.raises(LimitExceeded):
+        last.on("title")(lambda _event: None)
+    with pytest.raises(LimitExceeded):
+        await last.settled(timeout=DEADLINE_SECONDS)
+    for _again in range(2):
+        with pytest.raises(LimitExceeded):
+            await follow()  # gives its place back
+    assert not near.leases
+    last.state.title = "x"
+    await last.commit("write", timeout=DEADLINE_SECONDS)
+    agents[0].on("title")(lambda _event: None)
+    await agents[0].settled(timeout=DEADLINE_SECONDS)
+    assert near.failure is None
 
 
 async def test_closing_while_a_lost_connection_is_cleared_away(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:

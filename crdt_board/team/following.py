@@ -12,7 +12,7 @@ from crdt_board.checkpoints import Checkpoint
 from crdt_board.control import ListEntries
 from crdt_board.coordination.cursors import CursorRecord, MoveCursor
 from crdt_board.coordination.operations import Operation
-from crdt_board.errors import BadRequest, CursorMoved, LeaseLost
+from crdt_board.errors import BadRequest, CursorMoved, LeaseLost, LimitExceeded
 from crdt_board.history.news import EntryPage, News
 from crdt_board.team.desk import Desk
 from crdt_board.team.idleness import Idleness
@@ -69,13 +69,22 @@ class Follower:
 
     async def __aenter__(self) -> Self:
         await self._begin()
-        self._idleness.add(self._idle_at)
+        try:
+            self._idleness.add(self._idle_at)
+        except LimitExceeded:
+            await self._leave_lease(None, None, None)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._idleness.remove(self._idle_at)
+        await self._leave_lease(kind, error, trace)
+
+    async def _leave_lease(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._lease is not None
         with contextlib.suppress(LeaseLost):
             await self._lease.__aexit__(kind, error, trace)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from crdt_board.board_link import AgentPresence, BoardSession
 from crdt_board.control import ListEntries
+from crdt_board.errors import LimitExceeded
 from crdt_board.history.news import EntryPage
 from crdt_board.team.desk import Desk
 
@@ -35,9 +36,12 @@ class Idleness:
         self._announce(replace(presence, reacts=said.reacts, idle_at=said.idle_at, settling=said.settling))
 
     def add(self, idle_at: Callable[[], int | None]) -> None:
-        """Take a worker into account. ``idle_at`` is the entry after which it had nothing to do; None while it has."""
-        self._workers.append(idle_at)
+        """Take a worker into account. ``idle_at`` is the entry after which it had nothing to do; None while it has.
+
+        Raises LimitExceeded, and takes nothing, when too many agents of the replica announce themselves.
+        """
         self._announce(replace(self._said, reacts=True))
+        self._workers.append(idle_at)
 
     def remove(self, idle_at: Callable[[], int | None]) -> None:
         self._workers.remove(idle_at)
@@ -91,6 +95,12 @@ class Idleness:
         return min(known) if answers and len(known) == len(answers) else None
 
     def _announce(self, presence: AgentPresence) -> None:
-        if presence != self._said:
-            self._said = presence
+        before = self._said
+        if presence == before:
+            return
+        self._said = presence  # whoever is woken by the announcement looks at it
+        try:
             self._session.link.announce(presence)
+        except LimitExceeded:
+            self._said = before
+            raise

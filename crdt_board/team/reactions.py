@@ -116,13 +116,14 @@ class Reactor:
         if NAME_END in options["name"]:
             raise BadRequest(f"the name of a reaction has no {NAME_END}, got {options['name']!r}; give another name=")
         list(pattern.places(self._state))  # a field without keys is refused here
+        if self._task is None:
+            self._idleness.add(self._idle_at)
         reaction = Reaction(pattern=pattern, condition=condition, work=work, order=len(self._reactions), **options)
         self._reactions.append(reaction)
         self._stale.add((reaction, pattern.text))
         self._new.add(reaction)
         if self._task is None:
             self._desk.session.replica.watchers.append(self._notice)
-            self._idleness.add(self._idle_at)
             self._task = self._desk.spawn(self._run(), f"reactions-{self._desk.agent}")
         self._desk.session.replica.on_progress()
         return reaction
