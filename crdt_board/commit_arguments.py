@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from crdt_board.canonical import canonical_json
 from crdt_board.checkpoints import CommitRequest
 from crdt_board.errors import InvalidValue
 from crdt_board.values import from_validation_error
-from crdt_board.wire_values import check_text, check_texts, invalid_value
+from crdt_board.wire_values import check_text, check_texts, child_path, invalid_value
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 _CONFIDENCE: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0, le=1, strict=True)])
@@ -47,9 +48,30 @@ def json_copy(value: JsonValue, name: str) -> JsonValue:
         copied = _JSON.validate_python(value)
         check_texts(copied, name)
         canonical_json(copied)
+    except ValidationError:
+        path, reason = _what_is_no_json(value, name) or (name, "is no JSON")
+        raise invalid_value(path, reason) from None
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"{name} must be JSON: {error}", path=name, reason=str(error)) from None
     return copied
+
+
+def _what_is_no_json(value: object, path: str) -> tuple[str, str] | None:
+    """The first place in ``value`` that pydantic does not take as JSON, and why; None where it is nested too deep."""
+    with contextlib.suppress(RecursionError):
+        if isinstance(value, dict):
+            strange = next((key for key in value if not isinstance(key, str)), None)
+            if strange is not None:
+                return path, f"has a key that is no str: {strange!r}"
+            found = (_what_is_no_json(item, child_path(path, key)) for key, item in value.items())
+        elif isinstance(value, list):
+            found = (_what_is_no_json(item, child_path(path, index)) for index, item in enumerate(value))
+        elif value is None or isinstance(value, str | bool | int | float):
+            return None
+        else:
+            return path, f"{type(value).__name__} is not a JSON value"
+        return next(filter(None, found), None)
+    return None
 
 
 def checked_confidence(value: float | None) -> float | None:

@@ -8,6 +8,7 @@ the model's Python class (the server, another language) reads and checks the doc
 from __future__ import annotations
 
 import hashlib
+import json
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -32,6 +33,7 @@ WRITERS_ROOTS = frozenset({BOARD_ROOT, TEAM_ROOT})
 _NAME_CHARS_MAX = 200
 TTL_MS_MIN = 1_000
 TTL_MS_MAX = 100 * 366 * 24 * 3600 * 1000
+_SCHEMA_CHARS_TOLD_MAX = 300
 _FIELDS_MAX = 1_000
 
 STRICT_PREFIX = "field:"
@@ -251,7 +253,10 @@ def _difference(before: FieldLayout, after: FieldLayout) -> str:
     if before.kind != after.kind:
         return f"is a {before.kind} on the board and a {after.kind} in the model"
     if before.json_schema != after.json_schema:
-        return "has another JSON Schema on the board than in the model"
+        schemas = [json.dumps(each.json_schema, ensure_ascii=False) for each in (before, after)]
+        if sum(map(len, schemas)) > _SCHEMA_CHARS_TOLD_MAX:
+            return "has another JSON Schema on the board than in the model"
+        return f"has the JSON Schema {schemas[0]} on the board and {schemas[1]} in the model"
     if before.order != after.order:
         return "compares otherwise, or has other bounds, on the board than in the model"
     return ""

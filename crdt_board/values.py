@@ -17,7 +17,7 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import ErrorDetails, core_schema, to_jsonable_python
+from pydantic_core import core_schema, to_jsonable_python
 
 from crdt_board.annotations import origin_of, split_annotation, walk_annotation
 from crdt_board.canonical import SAFE_INTEGER
@@ -46,17 +46,21 @@ BIG_INTEGER_PATTERN = "^-?[1-9][0-9]{15,}$"
 """What integers beyond 2^53-1 look like in wire form."""
 
 
-def from_validation_error(error: ValidationError, path: str) -> InvalidValue:
-    """The same refusal as pydantic's, with paths: the message has the first error, ``errors`` has more of them."""
+_NOT_WRITTEN = "has no value yet: it has no default and nobody has written it; write it, or give it a default"
+_LEFT_OUT = "is missing in what was given; it has no default"
+
+
+def from_validation_error(error: ValidationError, path: str, *, missing: str = _NOT_WRITTEN) -> InvalidValue:
+    """The same refusal as pydantic's, with paths: the message has the first error, ``errors`` has more of them.
+
+    ``missing`` says what it means that a part is not there.
+    """
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    errors = [{"path": child_path(path, *each["loc"]), "reason": _reason(each)} for each in found[:_ERRORS_KEPT_MAX]]
+    errors = [
+        {"path": child_path(path, *each["loc"]), "reason": missing if each["type"] == "missing" else each["msg"]}
+        for each in found[:_ERRORS_KEPT_MAX]
+    ]
     return invalid_value(errors[0]["path"], errors[0]["reason"], errors=errors)
-
-
-def _reason(error: ErrorDetails) -> str:
-    if error["type"] == "missing":
-        return "has no value yet: it has no default and nobody has written it; write it, or give it a default"
-    return error["msg"]
 
 
 class ValueCodec(Generic[T]):
@@ -90,7 +94,7 @@ class ValueCodec(Generic[T]):
         try:
             return cast(T, self._validate(value))
         except ValidationError as error:
-            raise from_validation_error(error, path) from error
+            raise from_validation_error(error, path, missing=_LEFT_OUT) from error
 
     def encode(self, value: T, path: str = "") -> JsonValue:
         """The wire form of a validated value.
@@ -132,7 +136,7 @@ class ValueCodec(Generic[T]):
         try:
             return cast(T, self._validate_json(json.dumps(wire)))
         except ValidationError as error:
-            raise from_validation_error(error, path) from error
+            raise from_validation_error(error, path, missing=_LEFT_OUT) from error
 
     def fits_as_is(self, wires: Collection[JsonValue]) -> bool:
         """Whether each of some wire forms surely is the value that `decode` gives."""

@@ -798,6 +798,23 @@ async def test_wait_for_has_a_deadline_and_raises_the_conditions_error(board: Bo
     assert board.state.budget == 1
 
 
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ({"when": [1, datetime(2026, 1, 1, tzinfo=UTC)]}, "output/when/1: datetime is not a JSON value"),
+        ((1, 2), "output: tuple is not a JSON value"),
+        ({"counts": {1: 2}}, "output/counts: has a key that is no str: 1"),
+    ],
+)
+async def test_an_output_that_is_no_json_is_refused_where_it_is_none(
+    board: Board[Migration], output: Any, told: str
+) -> None:
+    """The path leads to what is no JSON, and its type is named."""
+    with pytest.raises(InvalidValue) as refused:
+        await board.commit("step", output=output)
+    assert str(refused.value) == told
+
+
 async def test_everybody_hears_who_is_there(pair: list[Board[Migration]]) -> None:
     """``announce`` reaches everybody on the board, also for further agents of one replica; leaving ends it."""
     ann, bob = pair

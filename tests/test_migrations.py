@@ -623,3 +623,29 @@ def test_a_migration_is_declared_as_a_class_method() -> None:
             @staticmethod
             def again(old: dict[str, JsonValue]) -> dict[str, JsonValue]:
                 return old
+
+
+class Switch(BoardModel):
+    state: bool = False
+
+
+class NamedSwitch(BoardModel):
+    state: str = ""
+
+
+class LongSwitch(BoardModel):
+    state: Annotated[str, Field(pattern=f"^({'x' * 400})?$")] = ""
+
+
+async def test_a_type_that_differs_is_told_on_both_sides() -> None:
+    """Who joins with another type of a field reads both schemas of it, as long as they are short."""
+    async with BoardHost(MemoryStore()) as host:
+        async with open_board(host, BOARD, Switch, agent="ann"):
+            pass
+        told = r'state: has the JSON Schema \{"type": "boolean"\} on the board and \{"type": "string"\} in the model'
+        with pytest.raises(SchemaMismatch, match=told):
+            async with open_board(host, BOARD, NamedSwitch, agent="bob"):
+                pass
+        with pytest.raises(SchemaMismatch, match="state: has another JSON Schema on the board than in the model"):
+            async with open_board(host, BOARD, LongSwitch, agent="bob"):
+                pass

@@ -288,3 +288,19 @@ def test_check_text_refuses_other_types() -> None:
     """Text must be a str."""
     with pytest.raises(InvalidValue):
         check_text(b"a", "draft")
+
+
+class Place(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    street: str
+    number: int = 0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "path"), [(tuple[int, str], (1,), "x/1"), (Place, {"number": 1}, "x/street")]
+)
+def test_a_part_that_was_left_out_is_named(annotation: Any, given: object, path: str) -> None:
+    """A value that lacks a part is told so, not that nobody has written it."""
+    with pytest.raises(InvalidValue, match="is missing in what was given") as caught:
+        ValueCodec(annotation).validate(given, "x")
+    assert caught.value.path == path
