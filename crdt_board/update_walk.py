@@ -134,7 +134,7 @@ def _walk_client(reader: Reader, section: _Client, structs: int, depth_max: int)
             place = read_place(reader, info, section, clock)
             if info & HAS_KEY and info & KIND in _SEQUENCE_KINDS:
                 raise MalformedUpdate("content of a text under the key of a map")
-            _note_kind(reader, section, info & KIND)
+            _note_kind(reader, section, info & KIND, clock)
             clock += read_content(reader, info & KIND, depth_max)
             inside += place is not None and place[1]
         section.places.append(place)
@@ -143,10 +143,11 @@ def _walk_client(reader: Reader, section: _Client, structs: int, depth_max: int)
     return inside
 
 
-def _note_kind(reader: Reader, section: _Client, kind: int) -> None:
+def _note_kind(reader: Reader, section: _Client, kind: int, clock: int) -> None:
     if kind == _STRING_KIND:
         section.texts.append(len(section.places))
     elif kind == _TYPE_KIND:
+        section.types.append((section.client, clock))
         start = reader.position
         if reader.byte() == _ARRAY_TYPE:
             section.arrays.add(len(section.places))
@@ -178,6 +179,7 @@ def read_place(reader: Reader, info: int, section: Section | None = None, clock:
         place = holder, 1
         if section is not None:
             section.link(clock, holder)
+            section.parents.append(holder)
     if info & HAS_KEY:
         reader.skip_chunk()
     return place
