@@ -14,7 +14,7 @@ from functools import lru_cache
 from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
 from crdt_board.readiness import Extent, Section, extent_of
-from crdt_board.update_walk import skip_value
+from crdt_board.update_walk import HAS_KEY, skip_value
 
 _CLOCK_END = 1 << 31
 _HAS_NEIGHBOURS = 0xC0
@@ -195,7 +195,7 @@ def _several(update: bytes, depth_max: int) -> Extent | None:
                 texts = True
                 clock += _ticks(text)
             elif values is not None:
-                position = _skip_values(update, position, values[0], depth_max)
+                position = _skip_values(update, position, values[0], depth_max, keyed=values_place[0] & HAS_KEY)
                 clock += values[0]
             elif made is not None:
                 lists = lists or made == b"\x00"
@@ -215,8 +215,14 @@ def _several(update: bytes, depth_max: int) -> Extent | None:
     return extent_of(sections, deleted)
 
 
-def _skip_values(update: bytes, position: int, count: int, depth_max: int) -> int:
-    """The position behind ``count`` values."""
+def _skip_values(update: bytes, position: int, count: int, depth_max: int, *, keyed: int) -> int:
+    """The position behind ``count`` values.
+
+    Raises:
+        MalformedUpdate: they are for the walk to look at.
+    """
+    if keyed and count > 1:
+        raise MalformedUpdate("several values under one key")
     for _ in range(count):
         match = _ONE_VALUE.match(update, position)
         if match is not None:
