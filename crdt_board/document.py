@@ -357,10 +357,6 @@ class Document:
         """As `DocumentClocks.apply_ready`."""
         return self._clocks.apply_ready(updates, intake)
 
-    def is_ready(self, extent: Extent) -> bool:
-        """Whether the document holds everything that an update of this extent builds on."""
-        return self._clocks.is_ready(extent)
-
     def clocks(self) -> dict[int, int]:
         """How far each client has come."""
         return self._clocks.all()

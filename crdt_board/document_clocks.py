@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pycrdt
@@ -13,6 +13,8 @@ from crdt_board.intake import Intake
 from crdt_board.readiness import Extent, is_ready
 from crdt_board.text_edits import TextEdits
 from crdt_board.updates import clock_of, decode_state_vector
+
+_LOOKS_MAX = 8
 
 
 class NotReady(Exception):
@@ -42,10 +44,6 @@ class DocumentClocks:
         self.lag = False
         return self._clocks
 
-    def is_ready(self, extent: Extent) -> bool:
-        """Whether the document holds everything that an update of this extent builds on."""
-        return is_ready(extent, self._clocks) or self._catch_up(extent)
-
     def apply_ready(
         self, updates: Sequence[tuple[bytes, Extent]], intake: Intake | None = None
     ) -> list[MalformedUpdate | NotReady | bytes | None]:
@@ -58,7 +56,7 @@ class DocumentClocks:
             DocumentBroken: yrs panicked; this document must not be used any more.
         """
         if intake is not None and self.lag:
-            self.all()
+            self._look_up({client for _, extent in updates for client in extent.ends})
         answers = self._apply_ready(updates, intake)
         late = [index for index, answer in enumerate(answers) if isinstance(answer, NotReady)]
         if late and self._catch_up(updates[late[0]][1]):
@@ -93,6 +91,15 @@ class DocumentClocks:
                         if end > clocks.get(client, 0):
                             clocks[client] = end
         return answers
+
+    def _look_up(self, clients: Collection[int]) -> None:
+        """Learn how far these have come, which costs little while they are few."""
+        if len(clients) > _LOOKS_MAX:
+            self.all()
+            return
+        state = self.state_vector()
+        for client in clients:
+            self._clocks[client] = clock_of(client, state)
 
     def _catch_up(self, extent: Extent) -> bool:
         """Whether an update that did not seem to be ready is; the own clock is looked up first, which costs less."""

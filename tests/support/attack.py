@@ -87,8 +87,8 @@ async def attack_together(seed: int, *, deletions: float) -> bool:
     Returns whether all ways to load the board lead to the state that it had.
 
     Raises:
-        AssertionError: the engine stopped, an honest client is refused, or what it wrote is not there any more after the
-            board was opened again, from its snapshot or from its journal alone.
+        AssertionError: the engine stopped, an honest client is refused, or what it wrote is not there any more after
+            the board was opened again, from its snapshot or from its journal alone.
         BoardCorrupt: the board cannot be opened again.
     """
     source = random.Random(seed)
