@@ -85,7 +85,7 @@ class DocumentClocks:
                 problem = apply_update(self._doc, update if instead is None else instead)
                 answers.append(problem or instead)
                 if problem is None:
-                    if intake is not None and instead is None:
+                    if extent.types and intake is not None and instead is None:
                         intake.remember(extent, clocks)
                     for client, end in extent.ends.items():
                         if end > clocks.get(client, 0):

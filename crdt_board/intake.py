@@ -42,18 +42,18 @@ class Intake:
     def is_sound(self, extent: Extent, known: Mapping[int, int]) -> bool:
         """Whether an update, which is ready, can be given to yrs as it is: it begins where ``known`` ends, and what it
         puts something inside is made by it or remembered."""
-        assert extent.needs is not None
-        for client, end in extent.ends.items():
-            if extent.needs[client] < known.get(client, 0) < end:
+        ends, needs, parents, _ = extent
+        assert needs is not None
+        for client, end in ends.items():
+            if needs[client] < known.get(client, 0) < end:
                 return False
-        return not extent.parents or not self._unknown(extent, known)
+        return not parents or not self._unknown(extent, known)
 
     def remember(self, extent: Extent, known: Mapping[int, int]) -> None:
         """The types that an update makes which is applied as it is, to a document that has reached these clocks."""
-        if extent.types:
-            if len(self._types) > _TYPES_REMEMBERED:
-                self._types.clear()
-            self._types.update(_new_types(extent, known))
+        if len(self._types) > _TYPES_REMEMBERED:
+            self._types.clear()
+        self._types.update(_new_types(extent, known))
 
     def sound(self, update: bytes, known: Mapping[int, int]) -> bytes:
         """``update``, which is ready, without what is known already and with nothing inside what is no shared type.
