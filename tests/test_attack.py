@@ -40,7 +40,7 @@ def test_an_engine_outlives_forged_updates() -> None:
 
 @pytest.mark.parametrize(
     ("first", "count"),
-    [(36, 6), (50, 2), *(pytest.param(n, 250, marks=pytest.mark.slow) for n in range(0, 2_000, 250))],
+    [(36, 6), (50, 2), pytest.param(100, 60, marks=pytest.mark.slow)],
 )
 def test_a_board_is_read_again_after_several_forged_at_once(first: int, count: int) -> None:
     """H1, G1: whatever they send in one turn, deletions too, the board opens again with all that honest ones wrote."""
