@@ -34,7 +34,7 @@ class Admission:
             Unavailable: a difference holds what the owner of a client id has not sent yet.
         """
         submission.extents = [check_update(update, self._limits) for update in submission.updates]
-        for ends, _ in submission.extents:
+        for ends, *_ in submission.extents:
             closed = [client for client in ends if self._client_ids.is_closed_to(client, submission.source)]
             if closed:
                 self._check_known({client: ends[client] for client in closed}, submission)

@@ -11,10 +11,11 @@ from crdt_board.audit import Audit, Certain
 from crdt_board.document_clocks import NotReady
 from crdt_board.errors import BoardError, LimitExceeded, MalformedUpdate
 from crdt_board.guarding import DocumentBroken
+from crdt_board.intake import Intake
 from crdt_board.limits import Limits
 from crdt_board.loading import LoadedBoard
 from crdt_board.paths import field_of
-from crdt_board.readiness import Extent
+from crdt_board.readiness import Extent, is_ready
 from crdt_board.rejections import Rejection
 from crdt_board.rules import Problem
 from crdt_board.submissions import Rejected, Submission, is_of_several
@@ -110,7 +111,10 @@ class Applying:
         if loaded.audit is None:
             loaded.audit = Audit(loaded.document, limits)
         self._loaded = loaded
+        if loaded.intake is None:
+            loaded.intake = Intake(loaded.document.doc)
         self._audit = loaded.audit
+        self._intake = loaded.intake
         self._limits = limits
         self._lessons = lessons
         self._plans = plans
@@ -167,8 +171,8 @@ class Applying:
                 raise Poisoned((), several=True) from together
             self._lessons.suspects.watch(submission.source)
             raise Poisoned((), suspect=submission.source) from together
-        except DocumentBroken as panic:
-            raise Poisoned(updates) from panic
+        except (DocumentBroken, ValueError) as broken:  # a list that does not hold what it says [measured]
+            raise Poisoned(updates) from broken
         if verdict is None:
             return accepted
         self._lessons.suspects.watch(first.submission.source)
@@ -194,10 +198,13 @@ class Applying:
                 first.submission.error = first.submission.error or error
                 return []
         accepted: list[Accepted] = []
-        problems = document.apply_ready([(each.update, each.extent) for each in group])
+        problems = document.apply_ready([(each.update, each.extent) for each in group], self._intake)
         for each, problem in zip(group, problems, strict=True):
             if problem is None:
                 accepted.append(Accepted(each.update, each.update))
+            elif isinstance(problem, bytes):
+                if problem != EMPTY_UPDATE:
+                    accepted.append(Accepted(each.update, problem))
             elif isinstance(problem, NotReady):
                 earlier = each.submission.first_unready
                 each.submission.first_unready = each.place if earlier is None else min(each.place, earlier)
@@ -208,9 +215,10 @@ class Applying:
     def _news(self, difference: _Received) -> list[bytes]:
         """What is new in a difference, as far as it is ready: its sender has no more, so it is not asked again."""
         document, update = self._loaded.document, difference.update
-        if not document.is_ready(difference.extent):
-            update = ready_part(update, document.clocks(), self._limits.nesting_depth_max)
-        news = document.news_in(update)
+        known = document.clocks()
+        if not is_ready(difference.extent, known):
+            update = ready_part(update, known, self._limits.nesting_depth_max)
+        news = document.news_in(self._intake.sound(update, known))
         return [] if news == EMPTY_UPDATE else [news]
 
     def _note_rejected(self, submission: Submission, index: int, problems: Sequence[Problem]) -> None:

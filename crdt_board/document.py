@@ -21,6 +21,7 @@ from crdt_board.document_roots import Roots
 from crdt_board.errors import MalformedUpdate
 from crdt_board.field_wires import FieldWires
 from crdt_board.guarding import apply_update, guarded
+from crdt_board.intake import Intake
 from crdt_board.item_lists import ItemIndex, ItemLists
 from crdt_board.layout import BOARD_ROOT, STATE_ROOT, TEAM_ROOT, FieldKind, FieldLayout, Layout
 from crdt_board.local_transactions import LocalTransactions
@@ -350,13 +351,11 @@ class Document:
         self._clocks.lag = True
         return answers
 
-    def apply_ready(self, updates: Sequence[tuple[bytes, Extent]]) -> list[MalformedUpdate | NotReady | None]:
+    def apply_ready(
+        self, updates: Sequence[tuple[bytes, Extent]], intake: Intake | None = None
+    ) -> list[MalformedUpdate | NotReady | bytes | None]:
         """As `DocumentClocks.apply_ready`."""
-        return self._clocks.apply_ready(updates)
-
-    def is_ready(self, extent: Extent) -> bool:
-        """Whether the document holds everything that an update of this extent builds on."""
-        return self._clocks.is_ready(extent)
+        return self._clocks.apply_ready(updates, intake)
 
     def clocks(self) -> dict[int, int]:
         """How far each client has come."""

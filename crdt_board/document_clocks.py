@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pycrdt
 
 from crdt_board.errors import MalformedUpdate
 from crdt_board.guarding import apply_update, guarded
+from crdt_board.intake import Intake
 from crdt_board.readiness import Extent, is_ready
 from crdt_board.text_edits import TextEdits
 from crdt_board.updates import clock_of, decode_state_vector
+
+_LOOKS_MAX = 8
 
 
 class NotReady(Exception):
@@ -41,40 +44,62 @@ class DocumentClocks:
         self.lag = False
         return self._clocks
 
-    def is_ready(self, extent: Extent) -> bool:
-        """Whether the document holds everything that an update of this extent builds on."""
-        return is_ready(extent, self._clocks) or self._catch_up(extent)
-
-    def apply_ready(self, updates: Sequence[tuple[bytes, Extent]]) -> list[MalformedUpdate | NotReady | None]:
-        """Apply those updates that are ready when their turn comes; answer for each why it changed nothing.
+    def apply_ready(
+        self, updates: Sequence[tuple[bytes, Extent]], intake: Intake | None = None
+    ) -> list[MalformedUpdate | NotReady | bytes | None]:
+        """Apply those updates that are ready when their turn comes; answer for each why it changed nothing, or what was
+        applied in its place as ``intake`` demands.
 
         In one transaction, or two.
 
         Raises:
             DocumentBroken: yrs panicked; this document must not be used any more.
         """
-        answers = self._apply_ready(updates)
+        if intake is not None and self.lag:
+            self._look_up({client for _, extent in updates for client in extent.ends})
+        answers = self._apply_ready(updates, intake)
         late = [index for index, answer in enumerate(answers) if isinstance(answer, NotReady)]
         if late and self._catch_up(updates[late[0]][1]):
-            for index, answer in zip(late, self._apply_ready([updates[index] for index in late]), strict=True):
+            again = self._apply_ready([updates[index] for index in late], intake)
+            for index, answer in zip(late, again, strict=True):
                 answers[index] = answer
         return answers
 
-    def _apply_ready(self, updates: Sequence[tuple[bytes, Extent]]) -> list[MalformedUpdate | NotReady | None]:
-        answers: list[MalformedUpdate | NotReady | None] = []
+    def _apply_ready(
+        self, updates: Sequence[tuple[bytes, Extent]], intake: Intake | None
+    ) -> list[MalformedUpdate | NotReady | bytes | None]:
+        answers: list[MalformedUpdate | NotReady | bytes | None] = []
         clocks = self._clocks
         with guarded(), self._doc.transaction():
             for update, extent in updates:
                 if not is_ready(extent, clocks):
                     answers.append(NotReady())
                     continue
-                answer = apply_update(self._doc, update)
-                answers.append(answer)
-                if answer is None:
+                instead: bytes | None = None
+                if intake is not None and not intake.is_sound(extent, clocks):
+                    try:
+                        instead = intake.sound(update, clocks)
+                    except MalformedUpdate as error:
+                        answers.append(error)
+                        continue
+                problem = apply_update(self._doc, update if instead is None else instead)
+                answers.append(problem or instead)
+                if problem is None:
+                    if extent.types and intake is not None and instead is None:
+                        intake.remember(extent, clocks)
                     for client, end in extent.ends.items():
                         if end > clocks.get(client, 0):
                             clocks[client] = end
         return answers
+
+    def _look_up(self, clients: Collection[int]) -> None:
+        """Learn how far these have come, which costs little while they are few."""
+        if len(clients) > _LOOKS_MAX:
+            self.all()
+            return
+        state = self.state_vector()
+        for client in clients:
+            self._clocks[client] = clock_of(client, state)
 
     def _catch_up(self, extent: Extent) -> bool:
         """Whether an update that did not seem to be ready is; the own clock is looked up first, which costs less."""

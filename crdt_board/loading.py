@@ -19,6 +19,7 @@ from crdt_board.document import Document
 from crdt_board.errors import BoardCorrupt, MalformedUpdate, NotFound
 from crdt_board.fold import NOWHERE, Fold
 from crdt_board.guarding import DocumentBroken
+from crdt_board.intake import Intake
 from crdt_board.journal import Entry, pack_updates, unpack_updates, verify_chain
 from crdt_board.layout import Layout
 from crdt_board.nesting import Nesting
@@ -44,6 +45,8 @@ class LoadedBoard:
     bytes_since_snapshot: int = 0
     audit: Audit | None = None
     """Checks what is written into the document; made by the writer of the board."""
+    intake: Intake | None = None
+    """What is given to the document of what peers send; made by the writer of the board."""
     nesting: Nesting = field(default_factory=Nesting)
 
     def __post_init__(self) -> None:

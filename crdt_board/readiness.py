@@ -22,7 +22,12 @@ class Extent(NamedTuple):
     ends: dict[int, int]
     """The clock at which what it inserts of a client ends."""
     needs: dict[int, int] | None
-    """The clock that a document must have reached before; None when clocks are left out, so that it is never ready."""
+    """The clock that a document must have reached before; None when clocks are left out, so that it is never ready.
+    Of a client in ``ends`` it is where its structs begin, unless more than these is needed."""
+    parents: tuple[_Id, ...] = ()
+    """The structs that it puts something inside, named by their ids."""
+    types: tuple[_Id, ...] = ()
+    """The shared types that it makes."""
 
 
 NOTHING = Extent({}, {})
@@ -31,7 +36,7 @@ NOTHING = Extent({}, {})
 class Section:
     """The structs of one client in an update, from clock ``begin`` to ``end``."""
 
-    __slots__ = ("begin", "client", "end", "has_holes", "links")
+    __slots__ = ("begin", "client", "end", "has_holes", "links", "parents", "types")
 
     def __init__(self, client: int, begin: int) -> None:
         self.client = client
@@ -40,6 +45,8 @@ class Section:
         self.has_holes = False
         self.links: list[tuple[int, _Id]] = []
         """The clocks of structs that refer to those of other clients, in order, and to which."""
+        self.parents: list[_Id] = []
+        self.types: list[_Id] = []
 
     def link(self, clock: int, target: _Id) -> None:
         """The struct that begins at ``clock`` refers to ``target``.
@@ -86,11 +93,13 @@ def extent_of(sections: Mapping[int, Section], deleted: Mapping[int, int]) -> Ex
             needs[client] = max(needs.get(client, 0), clock)
     if any(section.has_holes for section in sections.values()):
         return Extent(ends, None)
+    parents = tuple(parent for section in sections.values() for parent in section.parents)
+    types = tuple(made for section in sections.values() for made in section.types)
     if inside:
         reached = reach(sections, needs)
         if any(reached[client] < end for client, end in ends.items()):
             raise MalformedUpdate("structs that wait for each other")
-    return Extent(ends, needs)
+    return Extent(ends, needs, parents, types)
 
 
 def reach(sections: Mapping[int, Section], known: Mapping[int, int]) -> dict[int, int]:

@@ -5,7 +5,9 @@ the rest, because a walker that reads hostile bytes otherwise than yrs does prot
 content of kind 2 (yrs reads one string more than is announced), XML hooks, types and kinds that only one of them
 knows. Refused because yrs comes to harm of it, later and for good [measured]: a client that is listed twice (memory is
 used after it was freed), clocks that run to the end of 32 bits (what the owner of the id writes next is lost, and
-encoding panics), and text, embeds and formats under the key of a map (its events panic).
+encoding panics), text, embeds and formats under the key of a map (its events panic), and several values as one struct
+under a key (when the map is deleted after others were put between them, those before are not, and outlive their map);
+a client that collects nothing sends such, of values that it has deleted.
 
 Format: https://github.com/yjs/yjs, ``src/utils/encoding.js`` and ``src/structs``.
 """
@@ -13,7 +15,7 @@ Format: https://github.com/yjs/yjs, ``src/utils/encoding.js`` and ``src/structs`
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
@@ -39,7 +41,7 @@ _INTEGER_TAG = 125
 _INTEGER_BYTES_MAX = 10
 
 _VALUE_DEPTH_MAX = 1_000  # where the bytes come from this process, nothing is to be refused
-_DELETED_KIND, _STRING_KIND, _FORMAT_KIND, _TYPE_KIND = 1, 4, 6, 7
+_DELETED_KIND, _STRING_KIND, _FORMAT_KIND, _TYPE_KIND, _VALUES_KIND = 1, 4, 6, 7, 8
 _ARRAY_TYPE = 0
 _SEQUENCE_KINDS = frozenset((_STRING_KIND, 5, 6))  # string, embed, format
 _CLOCK_END = 1 << 31
@@ -53,7 +55,7 @@ _Place = tuple[_Id, int] | None
 class _Client(Section):
     """The structs of one client, in the order of their clocks."""
 
-    __slots__ = ("arrays", "places", "starts", "texts")
+    __slots__ = ("arrays", "places", "rows", "starts", "texts")
 
     def __init__(self, client: int, begin: int) -> None:
         super().__init__(client, begin)
@@ -61,6 +63,8 @@ class _Client(Section):
         self.texts: list[int] = []
         self.starts: list[int] = []
         self.places: list[_Place] = []
+        self.rows: list[tuple[int, int]] = []
+        """Where several values under one key begin and end."""
 
 
 def walk(update: bytes, depth_max: int) -> Extent:
@@ -82,14 +86,21 @@ def walk(update: bytes, depth_max: int) -> Extent:
             raise MalformedUpdate(f"client {client} is listed twice")
         clients[client] = section = _Client(client, reader.varuint())
         inside += _walk_client(reader, section, structs, depth_max)
+    rows = [(client, *row) for client, section in clients.items() for row in section.rows]
+    ranges: list[tuple[int, int, int]] = []
     deleted: dict[int, int] = {}
     for _ in range(reader.count(bytes_each=2)):
         client = reader.varuint()
         for _ in range(reader.count(bytes_each=2)):
-            end = reader.varuint() + reader.varuint()
+            begin = reader.varuint()
+            end = begin + reader.varuint()
             _check_clock(end)
             deleted[client] = max(deleted.get(client, 0), end)
+            if rows:
+                ranges.append((client, begin, end))
     reader.finish()
+    if rows:
+        _check_rows(rows, sorted(ranges))
     if inside > depth_max:
         _check_chains(clients, depth_max)
     if any(section.arrays for section in clients.values()):
@@ -134,8 +145,11 @@ def _walk_client(reader: Reader, section: _Client, structs: int, depth_max: int)
             place = read_place(reader, info, section, clock)
             if info & HAS_KEY and info & KIND in _SEQUENCE_KINDS:
                 raise MalformedUpdate("content of a text under the key of a map")
-            _note_kind(reader, section, info & KIND)
-            clock += read_content(reader, info & KIND, depth_max)
+            _note_kind(reader, section, info & KIND, clock)
+            length = read_content(reader, info & KIND, depth_max)
+            if length > 1 and info & HAS_KEY and info & KIND == _VALUES_KIND:
+                section.rows.append((clock, clock + length))
+            clock += length
             inside += place is not None and place[1]
         section.places.append(place)
     _check_clock(clock)
@@ -143,10 +157,19 @@ def _walk_client(reader: Reader, section: _Client, structs: int, depth_max: int)
     return inside
 
 
-def _note_kind(reader: Reader, section: _Client, kind: int) -> None:
+def _check_rows(rows: Iterable[tuple[int, int, int]], deleted: Sequence[tuple[int, int, int]]) -> None:
+    """Several values under one key are those that the same update deletes."""
+    for client, begin, end in rows:
+        index = bisect_right(deleted, (client, begin, _CLOCK_END)) - 1
+        if index < 0 or deleted[index][0] != client or deleted[index][2] < end:
+            raise MalformedUpdate("several values under one key")
+
+
+def _note_kind(reader: Reader, section: _Client, kind: int, clock: int) -> None:
     if kind == _STRING_KIND:
         section.texts.append(len(section.places))
     elif kind == _TYPE_KIND:
+        section.types.append((section.client, clock))
         start = reader.position
         if reader.byte() == _ARRAY_TYPE:
             section.arrays.add(len(section.places))
@@ -178,6 +201,7 @@ def read_place(reader: Reader, info: int, section: Section | None = None, clock:
         place = holder, 1
         if section is not None:
             section.link(clock, holder)
+            section.parents.append(holder)
     if info & HAS_KEY:
         reader.skip_chunk()
     return place

@@ -14,9 +14,10 @@ from functools import lru_cache
 from crdt_board.errors import MalformedUpdate
 from crdt_board.reader import Reader
 from crdt_board.readiness import Extent, Section, extent_of
-from crdt_board.update_walk import skip_value
+from crdt_board.update_walk import HAS_KEY, skip_value
 
 _CLOCK_END = 1 << 31
+_HAS_NEIGHBOURS = 0xC0
 _CLIENTS_REMEMBERED = 4096
 
 
@@ -102,12 +103,17 @@ def usual_extent(update: bytes, depth_max: int) -> Extent | None:
         text = text or typed
         writer, begin = _client(client), _clock(clock)
         needs = {writer: begin}
+        parents: tuple[tuple[int, int], ...] = ()
         beside = typed_beside or set_beside
         if beside is not None:
             if _clock(beside) >= begin:
                 return None
         else:
-            for other, known in _links(place or text_place):
+            place = place or text_place
+            links = _links(place)
+            if not place[0] & _HAS_NEIGHBOURS:
+                parents = tuple(links)
+            for other, known in links:
                 if other != writer:
                     needs[other] = max(needs.get(other, 0), known + 1)
                 elif known >= begin:
@@ -115,14 +121,14 @@ def usual_extent(update: bytes, depth_max: int) -> Extent | None:
         ends = {writer: begin + (1 if text is None else _ticks(text))}
         if deletions != b"\x00":
             _need_deleted(deletions, ends, needs)
-        return Extent(ends, needs)
+        return Extent(ends, needs, parents)
     except (MalformedUpdate, UnicodeDecodeError):
         return None
 
 
 def _links(place: bytes) -> list[tuple[int, int]]:
     """The structs that an item refers to; ``place`` is how it begins, and perhaps a key behind that."""
-    flags = place[0] & 0xC0
+    flags = place[0] & _HAS_NEIGHBOURS
     position = 1 if flags else 2
     if not flags and place[1]:
         return []  # in a root
@@ -180,16 +186,20 @@ def _several(update: bytes, depth_max: int) -> Extent | None:
             text_place, text, values_place, values, made_place, made, gone_place, gone = match.groups()
             place = text_place or values_place or made_place or gone_place
             if place is not None:
-                for link in _links(place):
+                links = _links(place)
+                for link in links:
                     section.link(clock, link)
+                if not place[0] & _HAS_NEIGHBOURS:
+                    section.parents += links
             if text is not None:
                 texts = True
                 clock += _ticks(text)
             elif values is not None:
-                position = _skip_values(update, position, values[0], depth_max)
+                position = _skip_values(update, position, values[0], depth_max, keyed=values_place[0] & HAS_KEY)
                 clock += values[0]
             elif made is not None:
                 lists = lists or made == b"\x00"
+                section.types.append((client, clock))
                 clock += 1
             else:
                 clock += _value(gone)
@@ -205,8 +215,14 @@ def _several(update: bytes, depth_max: int) -> Extent | None:
     return extent_of(sections, deleted)
 
 
-def _skip_values(update: bytes, position: int, count: int, depth_max: int) -> int:
-    """The position behind ``count`` values."""
+def _skip_values(update: bytes, position: int, count: int, depth_max: int, *, keyed: int) -> int:
+    """The position behind ``count`` values.
+
+    Raises:
+        MalformedUpdate: they are for the walk to look at.
+    """
+    if keyed and count > 1:
+        raise MalformedUpdate("several values under one key")
     for _ in range(count):
         match = _ONE_VALUE.match(update, position)
         if match is not None:

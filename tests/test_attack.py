@@ -38,6 +38,19 @@ def test_an_engine_outlives_forged_updates() -> None:
     assert ended.returncode == 0, ended.stdout[-200:] + ended.stderr[-2_000:]
 
 
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [(36, 6), (50, 2), pytest.param(100, 60, marks=pytest.mark.slow)],
+)
+def test_a_board_is_read_again_after_several_forged_at_once(first: int, count: int) -> None:
+    """H1, G1: whatever they send in one turn, deletions too, the board opens again with all that honest ones wrote."""
+    command = [sys.executable, "-m", "support.attack", "--together", "--first", str(first), "--count", str(count)]
+    ended = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=_SECONDS * count, check=False
+    )
+    assert ended.returncode == 0, ended.stdout[-200:] + ended.stderr[-2_000:]
+
+
 async def test_a_server_outlives_forged_updates(server: ServerProcess) -> None:
     """H1: each cut off at most for itself, while somebody else writes; what that one wrote is there afterwards."""
     source = random.Random(5)

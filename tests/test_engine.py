@@ -325,9 +325,9 @@ async def test_a_panic_costs_only_the_update_that_caused_it(monkeypatch: pytest.
         good, evil = Peer(engine, "good"), Peer(engine, "evil")
         poison = evil.edit("evil")
 
-        def panicking(self: Document, updates: Any) -> Any:
+        def panicking(self: Document, updates: Any, intake: Any) -> Any:
             updates = list(updates)
-            answers = apply(self, updates)
+            answers = apply(self, updates, intake)
             if any(update == poison for update, _ in updates):
                 raise DocumentBroken("a panic")
             return answers

@@ -276,6 +276,7 @@ def test_state_vectors_are_those_of_pycrdt() -> None:
         ("a length to the end", b"\x01\x01\x07\x00\x00\xff\xff\xff\xff\x0f\x00"),
         ("a deletion to the end", b"\x00\x01\x07\x01\x00\xff\xff\xff\xff\x0f"),
         ("text under a key", b"\x01\x01\x07\x00\x24\x01\x01a\x01k\x01x\x00"),
+        ("several values under a key", b"\x01\x01\x07\x00\x28\x01\x01a\x01k\x03\x7e\x7e\x7e\x01\x07\x01\x00\x02"),
         ("a format under a key", b"\x01\x01\x07\x00\x26\x01\x01a\x01k\x01b\x04true\x00"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -284,6 +285,18 @@ def test_what_harms_yrs_later_is_refused(what: str, update: bytes) -> None:
     """H2: small updates that no Yjs client writes, and that break a document for good, are refused by their bytes."""
     with pytest.raises(MalformedUpdate):
         check_update(update, DEFAULT_LIMITS)
+
+
+def test_values_that_were_deleted_may_stand_as_one_under_a_key() -> None:
+    """A client that collects nothing joins what it set one after another, and deleted."""
+    doc: Doc[Any] = Doc(client_id=7, skip_gc=True)
+    values = doc.get("a", type=Map)
+    for number in range(3):
+        values["k"] = number
+    del values["k"]
+    update = doc.get_update()
+    assert update.startswith(b"\x01\x01\x07\x00\x28\x01\x01a\x01k\x03"), update
+    check_update(update, DEFAULT_LIMITS)
 
 
 def test_text_in_a_list_that_the_update_makes_is_refused() -> None:
