@@ -39,6 +39,10 @@ class Limits:
     """One JSON control message, or the body of one HTTP request, but for exports."""
     answer_seconds_max: float = 5.0
     """How long a request over HTTP waits for its answer while the store fails."""
+    head_bytes_max: int = 64 * 1024
+    """What an HTTP request takes before its body, or between the pieces of it."""
+    head_seconds_max: float = 30.0
+    """Until the head of a request is there, from the beginning of its connection on, or of itself."""
     body_silent_seconds: float = 60.0
     """How long the body of an HTTP request may bring nothing."""
     body_bytes_per_second_min: int = 50

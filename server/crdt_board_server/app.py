@@ -24,6 +24,7 @@ from crdt_board_server.api.artifacts import artifact_routes
 from crdt_board_server.api.bodies import BodyLimit
 from crdt_board_server.api.problems import DescribedApp, install_problems
 from crdt_board_server.api.routes import board_routes
+from crdt_board_server.heads import http_protocol
 from crdt_board_server.origins import OriginCheck, Origins
 from crdt_board_server.rooms import Rooms
 from crdt_board_server.snapshot_process import SnapshotProcess
@@ -87,7 +88,7 @@ async def serve(
         peers = Peers(Rooms(host), limits, Origins(allowed, loopback=loopback))
         settings = uvicorn.Config(
             build_app(host, peers),
-            http="httptools",
+            http=http_protocol(limits),
             ws=board_protocol(peers),
             lifespan="on",
             log_config=None,

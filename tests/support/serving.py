@@ -13,6 +13,7 @@ from crdt_board.host import BoardHost
 from crdt_board.limits import DEFAULT_LIMITS, Limits
 from crdt_board.store.contract import Store
 from crdt_board_server.app import bind, build_app
+from crdt_board_server.heads import http_protocol
 from crdt_board_server.rooms import Rooms
 from crdt_board_server.websocket import Peers, board_protocol
 from support.waiting import eventually
@@ -51,7 +52,12 @@ async def serving(store: Store, *, port: int = 0, limits: Limits = DEFAULT_LIMIT
         async with BoardHost(store, limits=limits) as host:
             peers = Peers(Rooms(host), limits)
             settings = uvicorn.Config(
-                build_app(host, peers), ws=board_protocol(peers), lifespan="on", log_config=None, access_log=False
+                build_app(host, peers),
+                http=http_protocol(limits),
+                ws=board_protocol(peers),
+                lifespan="on",
+                log_config=None,
+                access_log=False,
             )
             server = _Server(settings)
             running = asyncio.create_task(server.serve(sockets=[listening]))
