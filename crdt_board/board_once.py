@@ -83,6 +83,7 @@ class BoardOnce:
                 `resolve_effect`.
             IdempotencyMismatch: the key stands for another request.
             EffectLost: somebody has resolved it as not done while it ran.
+            BadRequest: the call is a part of itself.
             InvalidValue, LimitExceeded: an argument is not what it should be; or the result cannot be recorded, then it
                 is in doubt.
             Whatever ``call`` raises.

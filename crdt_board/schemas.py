@@ -45,20 +45,22 @@ class BoardSchemas:
         """Take in records that are stored; those that are known already are passed over.
 
         Raises:
-            BoardCorrupt: one of them is no schema.
+            BoardCorrupt: one of them is no schema, or does not follow the one before it.
         """
-        for record in records[max(0, self.number + 1 - records[0].number) :] if records else ():
-            try:
-                layout = Layout.model_validate_json(record.document)
-            except ValidationError as error:
-                raise BoardCorrupt(
-                    f"board {self._board_id}: schema {record.number} cannot be read",
-                    board_id=self._board_id,
-                    seq=None,
-                ) from error
-            if self._layouts and lost_by(self._layouts[-1], layout):
-                self._oldest_live = record.number
-            self._layouts.append(layout)
+        for record in records:
+            if not 1 <= record.number <= self.number:
+                self._add(record)
+
+    def _add(self, record: SchemaRecord) -> None:
+        if record.number != self.number + 1:
+            raise self._corrupt(f"schema {self.number + 1} is missing (found {record.number})")
+        try:
+            layout = Layout.model_validate_json(record.document)
+        except ValidationError as error:
+            raise self._corrupt(f"schema {record.number} cannot be read") from error
+        if self._layouts and lost_by(self._layouts[-1], layout):
+            self._oldest_live = record.number
+        self._layouts.append(layout)
 
     async def reload(self) -> None:
         """Read what other processes have added."""
@@ -73,7 +75,7 @@ class BoardSchemas:
         if number > self.number:
             await self.reload()
         if number > self.number:
-            raise BoardCorrupt(f"board {self._board_id}: schema {number} is missing", board_id=self._board_id, seq=None)
+            raise self._corrupt(f"schema {number} is missing")
         return self._layouts[number - 1] if number else None
 
     def last_like(self, number: int) -> int:
@@ -149,6 +151,9 @@ class BoardSchemas:
                     await self._store.add_schema(self._board_id, record)
                 await self.reload()  # ours, or that of a process that was first
             return number
+
+    def _corrupt(self, reason: str) -> BoardCorrupt:
+        return BoardCorrupt(f"board {self._board_id}: {reason}", board_id=self._board_id, seq=None)
 
 
 def number_of(migrates: Sequence[int]) -> int:

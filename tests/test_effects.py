@@ -33,7 +33,7 @@ from crdt_board.testing.faults import FaultyStore
 from crdt_board_client import connect
 from support.pairs import pair
 from support.server import ServerProcess
-from support.waiting import eventually
+from support.waiting import DEADLINE_SECONDS, eventually
 
 
 class Job(BoardModel):
@@ -427,3 +427,25 @@ def _operations(token: str) -> tuple[Any, ...]:
         FinishEffect(**which, result={"number": 1}),
         AbandonEffect(**which, in_doubt="lost"),
     )
+
+
+async def test_an_effect_is_no_part_of_itself() -> None:
+    """That would wait for its own end for ever, in a thread too; other effects may be inside one."""
+    async with embedded() as board:
+
+        async def outer() -> int:
+            inner: int = await board.effect("inner", "k", lambda: 1)
+            await board.effect("between", "k", again)
+            return inner
+
+        def again() -> Awaitable[Any]:
+            return board.effect("outer", "k", outer)
+
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with pytest.raises(BadRequest, match="part of itself"):
+                await board.effect("outer", "k", outer)
+        assert {each.name: each.state for each in board.effects} == {
+            "inner/k": "done",
+            "between/k": "in_doubt",
+            "outer/k": "in_doubt",
+        }

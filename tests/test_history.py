@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sqlite3
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from crdt_board import (
     BadRequest,
     Board,
+    BoardCorrupt,
     BoardModel,
     Counter,
     Max,
@@ -263,6 +265,9 @@ _DAMAGE = {
     "head": ("UPDATE boards SET hash = zeroblob(32)", ("head", None, 5)),
     "listed checkpoint": ("DELETE FROM checkpoints WHERE version = 3", ("checkpoint", 3, 5)),
     "schema": ("UPDATE schemas SET document = '{}'", ("schema", 1, 0)),
+    "schema number": ("UPDATE schemas SET number = number + 1", ("schema", 1, 0)),
+    "schema number below": ("UPDATE schemas SET number = number - 1", ("schema", 1, 0)),
+    "schema fingerprint": ("UPDATE schemas SET fingerprint = 'x'", ("schema", 1, 5)),
 }
 
 
@@ -284,6 +289,20 @@ async def test_damage_is_named(tmp_path: Path, what: str) -> None:
     assert found.problems[0].record == record
     assert number is None or found.problems[0].number == number
     assert found.good_version == good
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+async def test_a_board_whose_schemas_have_a_gap_is_reported(tmp_path: Path, by: int) -> None:
+    """D8: it is neither joined under the numbers that are there, nor waited for."""
+    file = tmp_path / "boards.db"
+    await _written(file)
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("UPDATE schemas SET number = number + ?", (by,)).rowcount > 0
+    connection.close()
+    async with place_of("embedded", file) as place, asyncio.timeout(DEADLINE_SECONDS):
+        with pytest.raises(BoardCorrupt, match="schema 1 is missing"):
+            async with place.open(Migration, "bob"):
+                pass
 
 
 async def test_a_board_with_keys_that_no_model_knows_verifies(place: Place, tmp_path: Path) -> None:

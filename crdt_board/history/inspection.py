@@ -212,14 +212,18 @@ class Inspection:
         return True
 
     async def _read_schemas(self) -> bool:
-        for record in await self._store.schemas(self._board_id):
-            try:
-                self._layouts.append(Layout.model_validate_json(record.document))
-            except ValidationError as error:
-                self._note(
-                    "schema", record.number, f"schema {record.number} cannot be read: {error.error_count()} errors"
-                )
+        for number, record in enumerate(await self._store.schemas(self._board_id), start=1):
+            if record.number != number:
+                self._note("schema", number, f"schema {number} is missing (found {record.number})")
                 return False
+            try:
+                layout = Layout.model_validate_json(record.document)
+            except ValidationError as error:
+                self._note("schema", number, f"schema {number} cannot be read: {error.error_count()} errors")
+                return False
+            if layout.fingerprint != record.fingerprint:
+                self._note("schema", number, f"schema {number} does not have the fingerprint that stands beside it")
+            self._layouts.append(layout)
         return True
 
     async def _read_snapshots(self, head: BoardHead) -> int:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue
 
+from crdt_board.board_link import BoardSession
 from crdt_board.canonical import canonical_json
 from crdt_board.coordination.effects import (
     REASON_CHARS_MAX,
@@ -24,7 +27,7 @@ from crdt_board.coordination.effects import (
     effect_record_name,
 )
 from crdt_board.coordination.records import NAME_CHARS_MAX
-from crdt_board.errors import BoardError, InvalidValue, NotDone
+from crdt_board.errors import BadRequest, BoardError, InvalidValue, NotDone
 from crdt_board.limits import check_name
 from crdt_board.team.claiming import claimed
 from crdt_board.team.desk import Desk, new_token
@@ -50,8 +53,21 @@ class Effect:
         return effect_record_name(self.name, self.key)
 
 
+@dataclass(frozen=True, slots=True)
+class RunningEffect:
+    """An effect whose call runs in this task, or was running when this task was begun."""
+
+    session: BoardSession
+    record_name: str
+
+
+_running: ContextVar[tuple[RunningEffect, ...]] = ContextVar("crdt_board_running_effects", default=())
+
+
 async def run_effect(desk: Desk, effect: Effect, call: Callable[[], Any]) -> Any:
     """See `Board.effect`."""
+    if any(each.session is desk.session and each.record_name == effect.record_name for each in _running.get()):
+        raise BadRequest(f"effect {effect.name} {effect.key} is a part of itself, and would wait for its own end")
     outputs = Outputs(call)
     named = {"name": effect.name, "key": effect.key, "token": new_token()}
     begin = BeginEffect(**named, fingerprint=effect.fingerprint, ttl_ms=effect.ttl_ms)
@@ -93,13 +109,23 @@ async def _run(desk: Desk, effect: Effect, token: str, call: Callable[[], Any], 
     renewal = RenewEffect(name=effect.name, key=effect.key, token=token, ttl_ms=effect.ttl_ms)
     try:
         async with renewed(desk, renewal, ttl_ms=effect.ttl_ms):
-            value = await _called(call)
+            with _inside(RunningEffect(desk.session, effect.record_name)):
+                value = await _called(call)
         finish = _finish(effect, token, value, outputs)
         return await desk.ask_one(finish)
     except BaseException as error:
         abandon = AbandonEffect(name=effect.name, key=effect.key, token=token, in_doubt=_doubt(effect, error))
         await give_up(desk, abandon, error, ttl_ms=effect.ttl_ms)
         raise
+
+
+@contextlib.contextmanager
+def _inside(effect: RunningEffect) -> Iterator[None]:
+    token = _running.set((*_running.get(), effect))
+    try:
+        yield
+    finally:
+        _running.reset(token)
 
 
 def _finish(effect: Effect, token: str, value: object, outputs: Outputs) -> FinishEffect:
