@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from crdt_board.board_link import BoardSession
 from crdt_board.checkpoints import Checkpoint
+from crdt_board.commit_arguments import check_flag
 from crdt_board.coordination.effects import EffectRecord, ResolveEffect
 from crdt_board.coordination.operations import Operation
 from crdt_board.coordination.records import NAME_CHARS_MAX
@@ -127,7 +128,7 @@ class BoardOnce:
         operation = ResolveEffect(
             name=checked_effect_name(name),
             key=check_name(key, "key", NAME_CHARS_MAX),
-            took_place=took_place,
+            took_place=check_flag(took_place, "took_place"),
             result=check_wire(result, "result"),
         )
         return await resolve_effect(self._desk, operation)

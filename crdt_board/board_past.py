@@ -17,6 +17,7 @@ from crdt_board.history import Fork, PathEdit, StateDiff, Stretch, Verification
 from crdt_board.limits import check_board_id
 from crdt_board.sizes import BoardSizes
 from crdt_board.views import View
+from crdt_board.wire_values import check_text
 
 M = TypeVar("M")
 _Answer = TypeVar("_Answer")
@@ -231,4 +232,4 @@ class BoardPast(Generic[M]):
 def _checked_path(path: object) -> str:
     if not isinstance(path, str) or not path:
         raise BadRequest("a path is the name of a field, like 'draft', or a place in one, like 'findings/f1/title'")
-    return path
+    return check_text(path, "path")

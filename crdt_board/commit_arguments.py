@@ -40,6 +40,12 @@ def check_number(value: object, name: str, low: int, high: int) -> None:
         raise invalid_value(name, f"must be a whole number from {low} to {high}, got {value!r}")
 
 
+def check_flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise invalid_value(name, f"must be True or False, got {value!r}")
+    return value
+
+
 def json_copy(value: JsonValue, name: str) -> JsonValue:
     """A copy of a JSON value, so that later changes to the caller's own do not reach the checkpoint."""
     if value is None:

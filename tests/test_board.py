@@ -1024,6 +1024,9 @@ async def test_a_wrong_commit_is_one_error_and_changes_nothing(
         ("version", lambda board: board.at(1.5)),
         ("version", lambda board: board.at(-1)),
         ("version", lambda board: board.at(2**60)),
+        ("path", lambda board: board.history("a\ud800")),
+        ("path", lambda board: board.blame("\ud800")),
+        ("took_place", lambda board: board.resolve_effect("pay", "k", took_place="yes")),
     ],
 )
 async def test_a_wrong_question_is_one_error(board: Board[Migration], names: str, ask: Callable[[Any], Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from crdt_board import BadRequest, Board, BoardModel, CursorMoved, Text, open_bo
 from crdt_board.coordination.cursors import CursorRecord, DropCursor
 from crdt_board.history import News, Retention
 from crdt_board.team.following import Follower
+from support.cancelling import is_cancelled_at
 from support.places import Place, PlaceKind, place_of
 from support.waiting import DEADLINE_SECONDS
 
@@ -228,6 +230,26 @@ async def test_a_follower_whose_renewal_was_answered_late_does_not_wait_for_itse
         await add(ann, "b")
         assert keys_of(await take(follower, 1)) == ["b"]
         await follower.commit("review")
+
+
+async def test_a_follower_that_is_cancelled_anywhere_leaves_its_place(pair: list[Board[Job]]) -> None:
+    """Wherever it waits, on its way in too, the next one under its name need not wait for it."""
+    ann, bob = pair
+
+    async def follow(name: str) -> None:
+        async with ann.follow(name, start="now", own=True, ttl=3600) as follower:
+            await add(ann, name)
+            await anext(follower)
+            await follower.commit("handled")
+
+    for place in count(1):
+        name = f"reviewer-{place}"
+        is_cancelled = await is_cancelled_at(place, follow(name))
+        async with asyncio.timeout(DEADLINE_SECONDS), bob.follow(name, start="now"):
+            pass
+        if not is_cancelled:
+            break
+    assert place > 3
 
 
 async def test_what_was_compacted_away_is_told_as_one_item(tmp_path: Path) -> None:

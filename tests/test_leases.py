@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -352,6 +352,8 @@ async def test_what_is_no_lease_is_refused_at_the_call(place: Place) -> None:
         for ttl in (0, 0.01, 10**6, float("nan"), "30", True):
             with pytest.raises(InvalidValue):
                 ann.lease("payments", ttl=ttl)
+        with pytest.raises(InvalidValue, match="shared"):
+            ann.lease("payments", shared=cast(Any, "yes"))
         with pytest.raises(ValueError, match="printed"):
             AcquireLease(name="a\nb", token=TOKEN, ttl_ms=1_000)
 

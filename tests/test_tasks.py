@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -463,8 +463,14 @@ async def test_what_is_no_task_is_refused_at_the_call(place: Place) -> None:
                 await ann.tasks.put(**arguments)
         with pytest.raises(InvalidValue, match="ttl"):
             ann.tasks.claim(ttl=0)
-        with pytest.raises(InvalidValue, match="where"):
-            ann.tasks.claim(where={"a": object()})
+        for where in ({"a": object()}, {1: 2}, {"\ud800": 1}, ["a"], "a"):
+            with pytest.raises(InvalidValue, match="where"):
+                ann.tasks.claim(where=cast(Any, where))
+        for states in (["finished"], "done", ["open"]):
+            with pytest.raises(InvalidValue, match="states"):
+                await ann.tasks.clear(states=cast(Any, states))
+        with pytest.raises(InvalidValue, match="states: has 'finished'"):
+            ann.tasks.all(cast(Any, "finished"))
         await ann.tasks.put(key="t", attempts=1)
         with pytest.raises(LimitExceeded):
             async with ann.tasks.claim() as task:

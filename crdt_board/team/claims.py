@@ -27,6 +27,7 @@ from crdt_board.errors import BadRequest, TaskLost
 from crdt_board.limits import DEFAULT_LIMITS
 from crdt_board.team.desk import Desk, new_token
 from crdt_board.team.keeping import Keeping, answer_seconds, checked_ms, give_back, give_back_later
+from crdt_board.wire_values import invalid_value
 
 
 class ClaimedTask:
@@ -185,7 +186,7 @@ class Finder:
     def __init__(self, desk: Desk, queues: Sequence[str], where: Mapping[str, JsonValue], *, ttl: float) -> None:
         self._desk = desk
         self._queues = tuple(queues)
-        self._where = {key: json_copy(value, "where") for key, value in where.items()}
+        self._where = _checked_where(where)
         self._ttl_ms = checked_ms(ttl, "ttl")
         self._seen: tuple[TaskIndex, int] | None = None
         """In which index, and after how many openings, there was nothing for it."""
@@ -234,3 +235,10 @@ class Finder:
             tasks = open_tasks(ledger, self._queues, self._where)
         self._seen = (index, index.openings) if next(tasks, None) is None else None
         return self._seen is None
+
+
+def _checked_where(where: object) -> dict[str, JsonValue]:
+    copied = json_copy(dict(where), "where") if isinstance(where, Mapping) else None
+    if not isinstance(copied, dict):
+        raise invalid_value("where", f"must be keys of the payload and their values, got {where!r}")
+    return copied

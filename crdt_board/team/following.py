@@ -12,7 +12,7 @@ from crdt_board.checkpoints import Checkpoint
 from crdt_board.control import ListEntries
 from crdt_board.coordination.cursors import CursorRecord, MoveCursor
 from crdt_board.coordination.operations import Operation
-from crdt_board.errors import BadRequest, CursorMoved, LeaseLost, LimitExceeded
+from crdt_board.errors import BadRequest, CursorMoved, LeaseLost
 from crdt_board.history.news import EntryPage, News
 from crdt_board.team.desk import Desk
 from crdt_board.team.idleness import Idleness
@@ -68,11 +68,11 @@ class Follower:
         self._current: News | None = None
 
     async def __aenter__(self) -> Self:
-        await self._begin()
         try:
+            await self._begin()
             self._idleness.add(self._idle_at)
-        except LimitExceeded:
-            await self._leave_lease(None, None, None)
+        except BaseException as error:
+            await self._leave(error)
             raise
         return self
 
@@ -80,14 +80,7 @@ class Follower:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._idleness.remove(self._idle_at)
-        await self._leave_lease(kind, error, trace)
-
-    async def _leave_lease(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._lease is not None
-        with contextlib.suppress(LeaseLost):
-            await self._lease.__aexit__(kind, error, trace)
+        await self._leave(error)
 
     def __aiter__(self) -> Self:
         return self
@@ -129,6 +122,11 @@ class Follower:
 
     def _idle_at(self) -> int | None:
         return None if self._current is not None or self._news else self._read
+
+    async def _leave(self, error: BaseException | None) -> None:
+        if self._lease is not None:
+            with contextlib.suppress(LeaseLost):
+                await self._lease.__aexit__(type(error) if error else None, error, None)
 
     async def _begin(self) -> Lease:
         """Be the only one who follows under this name, and go on where the last one stopped."""

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from crdt_board.board_link import Owed
+from crdt_board.commit_arguments import check_flag
 from crdt_board.coordination.leases import (
     TURN_MS,
     WAIT_MS_MAX,
@@ -44,7 +45,7 @@ class Lease:
         self._desk = desk
         self._name = name
         self._ttl_ms = checked_ms(ttl, "ttl")
-        self._shared = shared
+        self._shared = check_flag(shared, "shared")
         self._timeout = timeout
         self._token = new_token()
         self._fence: int | None = None

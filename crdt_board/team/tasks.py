@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import get_args
 
 from pydantic import JsonValue
 
@@ -33,9 +34,11 @@ from crdt_board.team.claims import Claim, ClaimedTask, Finder
 from crdt_board.team.desk import Desk
 from crdt_board.team.keeping import checked_ms
 from crdt_board.team.task_info import Task
+from crdt_board.wire_values import invalid_value
 
 _AGE_SECONDS_MAX = 10**10
-_FINISHED: tuple[FinishedState, ...] = ("done", "failed", "cancelled")
+_STATES: tuple[TaskState, ...] = get_args(TaskState)
+_FINISHED: tuple[FinishedState, ...] = get_args(FinishedState)
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +171,11 @@ class Tasks:
         return Task.of(record)
 
     def all(self, *states: TaskState, queue: str | None = None) -> list[Task]:
-        """The tasks in these states, or all, in the order in which they were put; as this replica knows them."""
+        """The tasks in these states, or all, in the order in which they were put; as this replica knows them.
+
+        Raises InvalidValue when there is no such state.
+        """
+        _check_states(states, _STATES)
         records = self._desk.ledger.all(TaskRecord).values()
         chosen = (each for each in records if queue in (None, each.queue) and (not states or each.state in states))
         return [Task.of(record) for record in sorted(chosen, key=lambda record: record.number)]
@@ -217,6 +224,7 @@ class Tasks:
             if older_than is None
             else checked_ms(older_than.total_seconds(), "older_than", at_least=0, at_most=_AGE_SECONDS_MAX * 1000)
         )
+        _check_states(states, _FINISHED)
         operation = ClearTasks(
             names=_keys(tasks, "tasks", CLEARED_MAX) if tasks else None,
             queue=None if queue is None else check_name(queue, "queue", NAME_CHARS_MAX),
@@ -260,3 +268,11 @@ def _keys(tasks: Sequence[AnyTask], name: str, count_max: int) -> tuple[str, ...
 
 def _key(task: AnyTask) -> str:
     return check_name(task if isinstance(task, str) else task.key, "key", NAME_CHARS_MAX)
+
+
+def _check_states(states: Sequence[str], known: Sequence[str]) -> None:
+    if isinstance(states, str):
+        raise invalid_value("states", f"is a list of states, like [{states!r}]")
+    for state in states:
+        if state not in known:
+            raise invalid_value("states", f"has {state!r}; there are {', '.join(known)}")
