@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket as sockets
 import sqlite3
@@ -273,6 +274,29 @@ def _reset(transport: asyncio.BaseTransport) -> None:
     connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
     assert isinstance(transport, asyncio.WriteTransport)
     transport.abort()
+
+
+async def test_a_client_that_leaves_behind_its_requests_is_no_word_in_the_log(server: ServerProcess) -> None:
+    """W8: what it asked for was not begun when it left, and nobody minds."""
+    said = server.log()
+    bodies: list[dict[str, Any]] = [
+        {"op": "state"},
+        {"op": "state_at", "version": 1},
+        {"op": "checkpoints", "before": None, "limit": 1},
+        {"op": "fork", "agent": "ann", "version": 1, "board": "other", "epoch": "0" * 16},
+        {"op": "verify"},
+    ]
+    for number in range(20):
+        async with stock_socket(server.url, "b", subprotocols=[Subprotocol(wire.SUBPROTOCOL)]) as socket:
+            await socket.send(json.dumps({"type": "hello", "agent": "ann", "replica": f"{number:016}"}))
+            await socket.recv()
+            for request_id, body in enumerate(bodies):
+                socket.protocol.send_text(json.dumps({"type": "request", "id": request_id, "body": body}).encode())
+            socket.protocol.send_text(b"no message")
+            socket.transport.write(b"".join(socket.protocol.data_to_send()))
+            await socket.wait_closed()
+    assert await server.terminate() == 0
+    assert "never awaited" not in server.log().removeprefix(said)
 
 
 async def test_last_client_leaves_with_much_under_way(server: ServerProcess) -> None:

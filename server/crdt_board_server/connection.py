@@ -454,7 +454,8 @@ class Peer:
         except BoardError as error:
             self._send(self._session.refused(error, request_id))
             return
-        self._start_request(self._finish(request_id, answer))
+        task = self._start_request(self._finish(request_id, answer))
+        task.add_done_callback(lambda _task: answer.close())  # the peer may be gone before it was begun
 
     def _begin(self, body: control.RequestBody) -> Coroutine[Any, Any, JsonValue]:  # noqa: PLR0911 - one a request
         """Start a request; a commit is queued at once, behind the updates that came before it (invariant 1)."""
@@ -473,17 +474,18 @@ class Peer:
             case control.Migrate(request=migration):
                 return self._engine.migrate(migration)
             case control.Fork() | control.Merge():
-                return _made(self._branch(body))
+                return self._branch(body)
             case control.Report(agent=agent, findings=findings):
                 return _reported(self._engine.report(Report(agent=agent, findings=findings, origin=self._origin)))
             case _:
                 return answer_question(self._engine.history, body)
 
-    def _branch(self, body: control.Fork | control.Merge) -> Coroutine[Any, Any, Checkpoint]:
+    async def _branch(self, body: control.Fork | control.Merge) -> JsonValue:
+        branching, agent = self._engine.branching, body.agent
         if isinstance(body, control.Fork):
-            return self._engine.branching.fork(body.version, body.board, agent=body.agent, epoch=body.epoch)
+            return _plain(await branching.fork(body.version, body.board, agent=agent, epoch=body.epoch))
         key = body.idempotency_key
-        return self._engine.branching.merge(body.fork, agent=body.agent, origin=self._origin, idempotency_key=key)
+        return _plain(await branching.merge(body.fork, agent=agent, origin=self._origin, idempotency_key=key))
 
     async def _finish(self, request_id: int, answer: Coroutine[Any, Any, JsonValue]) -> None:
         try:
@@ -534,17 +536,14 @@ class Peer:
         else:
             ending.close()
 
-    def _start_request(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_request(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name="request")
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
+        return task
 
     def _send(self, frames: Frames) -> None:
         self.write(encode_frames(frames))
-
-
-async def _made(answer: Coroutine[Any, Any, Checkpoint]) -> JsonValue:
-    return _plain(await answer)
 
 
 async def _committed(answer: asyncio.Future[Checkpoint]) -> JsonValue:
