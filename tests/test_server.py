@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket as sockets
@@ -297,6 +298,23 @@ async def test_a_client_that_leaves_behind_its_requests_is_no_word_in_the_log(se
             await socket.wait_closed()
     assert await server.terminate() == 0
     assert "never awaited" not in server.log().removeprefix(said)
+
+
+async def test_connections_beyond_the_open_files_of_the_server_hold_nobody_up(start_server: StartServer) -> None:
+    """W8, H3: who is connected is served, the log says once what is wrong, and new ones come in when there is room."""
+    limited = ("sh", "-c", 'ulimit -n 100 && exec "$0" "$@"', *command_line())
+    server = await start_server(command=limited)
+    async with connect(server.url, "b", Report, agent="ann") as ann:
+        with contextlib.ExitStack() as stack:
+            for _ in range(150):
+                stack.enter_context(sockets.create_connection(("127.0.0.1", server.port)))
+            await eventually(lambda: "open files" in server.log(), "a word of it in the log")
+            for number in range(3):
+                ann.state.title = f"step {number}"
+                await ann.commit(f"step {number}", timeout=DEADLINE_SECONDS)
+        async with connect(server.url, "b", Report, agent="bob", timeout=DEADLINE_SECONDS) as bob:
+            assert bob.version == 3
+    assert server.log().count("ulimit -n") == 1
 
 
 async def test_last_client_leaves_with_much_under_way(server: ServerProcess) -> None:

@@ -22,6 +22,7 @@ from crdt_board.store.contract import Store
 from crdt_board.store.memory import MemoryStore
 from crdt_board.store.sqlite import SqliteStore
 from crdt_board_server.app import bind, serve
+from crdt_board_server.descriptors import AcceptWarnings, raise_limit
 from crdt_board_server.gathering import gathering_loop
 from crdt_board_server.origins import Origins
 from crdt_board_server.terminal import fail
@@ -62,6 +63,8 @@ def run_server(db: Path, host: str, port: int, *, origin: Sequence[str], artifac
 async def _serve(
     db: Path, host: str, listening: socket.socket, allowed: Sequence[str], artifacts: ArtifactStore | None
 ) -> None:
+    raise_limit()
+    asyncio.get_running_loop().set_exception_handler(AcceptWarnings())
     Document()  # the first one in a process imports for 13 ms [measured], which the first client would wait for
     # What waits to be written is many small objects without cycles. Looking through them again and again took a tenth
     # of what an update costs [measured]; what was imported is not looked through at all.
