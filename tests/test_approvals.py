@@ -419,7 +419,7 @@ async def test_a_fork_has_the_open_questions_of_its_own(place: Place, ann: Board
         ({"expires": 0}, InvalidValue, "expires"),
         ({"expires": timedelta(days=400)}, InvalidValue, "expires"),
         ({"expires": "soon"}, InvalidValue, "expires"),
-        ({"payload": {"at": object()}}, InvalidValue, "payload"),
+        ({"payload": {"at": object()}}, InvalidValue, "payload/at"),
         ({"payload": "x" * 70_000}, LimitExceeded, None),
         ({"key": "a\nb"}, InvalidValue, "key"),
         ({"key": ""}, InvalidValue, "key"),
