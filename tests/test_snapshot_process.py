@@ -226,6 +226,20 @@ async def test_the_process_ends_with_the_server(server: ServerProcess, kills: bo
         assert len(board.state.draft) == 800_000
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="sessions share the processor there")
+async def test_the_process_gives_way_to_whoever_asks() -> None:
+    """It is nicer, within the same session, since sessions share the processor evenly; and Ctrl-C does not reach it."""
+    process = SnapshotProcess()
+    data, checksum = snapshot()
+    assert await process.compress(data, LAYOUT, checksum) is not None
+    child = process._process
+    assert child is not None
+    assert os.getsid(child.pid) == os.getsid(0)
+    assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
+    assert os.getpriority(os.PRIO_PROCESS, child.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+    await process.aclose()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_a_process_that_hangs_does_not_keep_the_server(server: ServerProcess) -> None:
     """Stopped in the middle of a snapshot, it neither stays nor makes the server stay, and everything is there."""

@@ -104,9 +104,10 @@ class SnapshotProcess:
             await self._end()
         if self._process is None:
             try:
-                # In a session of its own: a Ctrl-C is for the server, which then ends it.
+                # In a group of its own: a Ctrl-C is for the server, which then ends it. Not in a session: Linux gives
+                # each as much of the processor as any other, however nice its processes are.
                 self._process = await asyncio.create_subprocess_exec(
-                    *_COMMAND, stdin=PIPE, stdout=PIPE, start_new_session=True
+                    *_COMMAND, stdin=PIPE, stdout=PIPE, process_group=0
                 )
             except (OSError, NotImplementedError) as error:
                 logger.warning("snapshots are loaded back in this process, since no other can be started: %s", error)
