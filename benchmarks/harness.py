@@ -289,7 +289,8 @@ def _commit() -> str:
         return subprocess.run(["git", *arguments], cwd=PROJECT, check=True, capture_output=True, text=True).stdout
 
     try:
-        changed = " with uncommitted changes" if git("status", "--porcelain").strip() else ""
+        results = (f":(exclude)benchmarks/{name}" for name in ("results", "RESULTS.md"))  # of the suites before
+        changed = " with uncommitted changes" if git("status", "--porcelain", "--", ".", *results).strip() else ""
         return git("rev-parse", "--short=12", "HEAD").strip() + changed
     except (OSError, subprocess.CalledProcessError):
         return "not in a git checkout"
