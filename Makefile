@@ -24,7 +24,7 @@ help:
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make test-histories    200,000 random histories of replicas (COUNT=, FIRST= the seed of the first)"
 	@echo "make check   lint, types and arrows only"
-	@echo "make bench   measure everything, two hours; ONLY='micro growth' for some, OPTIONS=--quick to see that all works"
+	@echo "make bench   measure everything, some two hours; ONLY='micro growth' for some, OPTIONS=--quick to see that all works"
 	@echo "make bench-results    write benchmarks/RESULTS.md anew from what was measured"
 	@echo "make bench-compare BASE=<revision>    the same benchmarks on another revision and here, in turn"
 	@echo "make venv    only make the environment in $(VENV) (the others do it when it is needed)"
